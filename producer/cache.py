@@ -1,0 +1,78 @@
+"""The cache as the ledger uses it: one server-side script per atomic operation, plus locks and channels.
+
+Redis (or Valkey) stands behind it, and an in-memory twin that the simulation and the tests use. A script is a
+Lua file and a function that does the same to the twin's data.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+__all__ = ["Cache", "CacheLock", "CacheUnavailable", "Script", "TwinData"]
+
+Argument = bytes | int
+
+
+class CacheUnavailable(Exception):
+    """The cache does not answer, or it is not one that may be used; nothing is known of what was asked."""
+
+
+class TwinData(Protocol):
+    """What a script's twin may do to the in-memory cache: the Redis commands of the same names, on bytes."""
+
+    def call(self, command: str, *args: Argument) -> Any:
+        """One Redis command, for example `call("HSET", key, field, value)`; answers as redis-py without decoding."""
+        ...
+
+
+class Script(msgspec.Struct, frozen=True):
+    """An atomic operation. `lua` is the script's text; `twin` does the same to the in-memory cache."""
+
+    name: str
+    lua: str
+    twin: Callable[[TwinData, Sequence[bytes], Sequence[Argument]], Any]
+
+
+class CacheLock(Protocol):
+    """A held lock. Losing it is possible at any time: it only keeps writers from colliding."""
+
+    async def extend(self, ttl_ms: int) -> bool:
+        """Holds it for `ttl_ms` from now; False when it was lost."""
+        ...
+
+    async def release(self) -> None:
+        """Lets it go if it is still held (compare and delete)."""
+        ...
+
+
+class Cache(Protocol):
+    """All keys of one call lie in one hash slot."""
+
+    async def run(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> Any:
+        """Runs a script once, atomically. A call whose answer was lost may have run: raises CacheUnavailable."""
+        ...
+
+    async def call(self, command: str, *args: Argument) -> Any:
+        """One plain command; the first argument is its key."""
+        ...
+
+    async def acquire(
+        self, key: bytes, ttl_ms: int, script: Script, keys: Sequence[bytes], args: Sequence[Argument]
+    ) -> tuple[CacheLock | None, Any]:
+        """Tries once to take the lock at `key` and runs a reading script in the same round trip: the lock, or None
+        when somebody holds it, and the script's answer."""
+        ...
+
+    def listen(self, channels: Sequence[bytes]) -> AsyncIterator[tuple[bytes, bytes]]:
+        """Messages (channel, payload) of sharded channels, from the moment that the first `anext` is awaited until
+        the iterator is closed. A message may be lost at any time; a lost connection is taken up again."""
+        ...
+
+    async def check(self) -> None:
+        """Raises ProtocolError misconfigured when the server may evict keys, or CacheUnavailable."""
+        ...
+
+    async def close(self) -> None:
+        """Lets go of all connections."""
+        ...

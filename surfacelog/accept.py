@@ -1,0 +1,225 @@
+"""The one decision of the protocol: what a record at its place in the log does to its session.
+
+Pure and total: any bytes give a verdict. Projector, producer, rebuild, cold read and tests call `accept`;
+nobody else decides. The state changes only as said here.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from surfacelog.claim import read_claim
+from surfacelog.errors import ContractError, LedgerError
+from surfacelog.events import Event, read_event, read_lines
+from surfacelog.header import read_header
+from surfacelog.records import KINDS, RECORD_VERSION, Record, chain_next, chain_skip, chain_start
+from surfacelog.state import SessionState
+from surfacelog.surface import Plan, Surface
+from surfacelog.verdict import Verdict
+
+__all__ = ["EVENTS_MAX", "accept", "apply_all", "preview"]
+
+EVENTS_MAX = 10_000
+
+
+def accept(state: SessionState, record: Record | None, offset: int) -> Verdict:
+    """The verdict on the record at `offset`. `None` is a record that could not be read. On return the state
+    remembers the record's id and offset; only an accepted record changes anything else."""
+    state.last = offset
+    if record is None:
+        verdict = Verdict("rejected", "", "malformed", offset=offset)
+        state.count(verdict)
+        return verdict
+    earlier = state.recent.get(record.id)
+    if earlier is not None:
+        verdict = msgspec.structs.replace(earlier, outcome="duplicate", first=earlier.outcome, plans=())
+        state.count(verdict)
+        return verdict
+    verdict = _decide(state, record, offset)
+    state.remember(verdict)
+    if state.windows_full:
+        state.drop_windows(chain_skip(state.chain, offset))
+    return verdict
+
+
+def preview(state: SessionState, record: Record) -> Verdict:
+    """What `accept` would say if the record came next. An accepted record moves the state on, as a writer
+    that pipelines needs it; a rejected one leaves no trace."""
+    earlier = state.recent.get(record.id)
+    if earlier is not None:
+        return msgspec.structs.replace(earlier, outcome="duplicate", first=earlier.outcome, plans=())
+    verdict = _decide(state, record, -1)
+    if verdict.outcome == "accepted":
+        state.remember(verdict)
+    return verdict
+
+
+def _decide(state: SessionState, record: Record, offset: int) -> Verdict:
+    if record.v != RECORD_VERSION and record.v > 0:
+        raise LedgerError(
+            "faulted", f"record version {record.v} is not known here; upgrade before reading on"
+        )
+    if record.kind not in KINDS or record.v != RECORD_VERSION or not record.id:
+        return _rejected(state, record, offset, "malformed", "unknown kind or no id")
+    try:
+        return _HANDLERS[record.kind](state, record, offset)
+    except LedgerError as refusal:
+        return _rejected(state, record, offset, refusal.code, refusal.message)
+
+
+def _rejected(state: SessionState, record: Record, offset: int, code: str, message: str = "") -> Verdict:
+    return Verdict(
+        "rejected", record.id, code, record.seq, 0, offset, state.next_seq, state.chain, message=message
+    )
+
+
+def _accepted(
+    state: SessionState, record: Record, offset: int, seq: int, plans: tuple[Plan, ...] = ()
+) -> Verdict:
+    state.chain = chain_next(state.chain, record)
+    state.accepted += 1
+    return Verdict(
+        "accepted", record.id, "", seq, len(plans), offset, state.next_seq, state.chain, plans=plans
+    )
+
+
+def _open(state: SessionState, record: Record, offset: int) -> Verdict:
+    if state.status != "absent":
+        return _rejected(state, record, offset, "gone" if state.status == "deleted" else "session-exists")
+    header = read_header(record.value)
+    state.status = "open"
+    state.open_id = record.id
+    state.header = header
+    state.header_raw = record.value
+    state.first_offset = offset
+    state.surface = Surface(header.contract, checks=header.checks, vocabulary=header.vocabulary)
+    state.chain = chain_start(record.id, record.value)
+    state.accepted = 1
+    return Verdict("accepted", record.id, "", 0, 0, offset, 0, state.chain)
+
+
+def _missing(state: SessionState, record: Record, offset: int) -> Verdict | None:
+    if state.status == "open":
+        return None
+    return _rejected(state, record, offset, "gone" if state.status == "deleted" else "no-session")
+
+
+def _delete(state: SessionState, record: Record, offset: int) -> Verdict:
+    missing = _missing(state, record, offset)
+    if missing is not None:
+        return missing
+    if record.value.decode("ascii", "replace") != state.open_id:
+        return _rejected(state, record, offset, "no-session", "the delete names another open")
+    verdict = _accepted(state, record, offset, state.next_seq)
+    state.status = "deleted"
+    state.surface = Surface(base_seq=verdict.next_seq)
+    return verdict
+
+
+def _claim(state: SessionState, record: Record, offset: int) -> Verdict:
+    missing = _missing(state, record, offset)
+    if missing is not None:
+        return missing
+    claim = read_claim(record.value)
+    if claim.epoch != state.claim.epoch + 1 or state.forking:
+        return _rejected(state, record, offset, "stale-claim")
+    state.claim = claim
+    return _accepted(state, record, offset, state.next_seq)
+
+
+def _release(state: SessionState, record: Record, offset: int) -> Verdict:
+    missing = _missing(state, record, offset)
+    if missing is not None:
+        return missing
+    if record.fence != state.fence or not state.claim.owner:
+        return _rejected(state, record, offset, "fenced")
+    state.claim = state.claim.released()
+    return _accepted(state, record, offset, state.next_seq)
+
+
+def _commit(state: SessionState, record: Record, offset: int) -> Verdict:
+    missing = _missing(state, record, offset)
+    if missing is not None:
+        return missing
+    lines = read_lines(record.value)
+    if record.seq < 0 or not 0 < len(lines) <= EVENTS_MAX:
+        return _rejected(
+            state, record, offset, "malformed", f"a commit has a seq and 1 to {EVENTS_MAX} events"
+        )
+    events = _read_events(lines)
+    answered = _by_key(state, record, offset)
+    if answered is not None:
+        return answered
+    if record.fence != state.fence:
+        return _rejected(state, record, offset, "fenced")
+    if record.seq != state.next_seq:
+        return _rejected(state, record, offset, "seq-conflict")
+    if record.prev != state.chain:
+        return _rejected(state, record, offset, "chain-conflict")
+    plans = apply_all(state.surface, events)
+    verdict = _accepted(state, record, offset, record.seq, plans)
+    if record.key is not None:
+        state.use_key(record.key, verdict)
+    _count_events(state, verdict, lines)
+    return verdict
+
+
+def _read_events(lines: list[bytes]) -> list[Event]:
+    try:
+        return [read_event(line) for line in lines]
+    except ContractError as error:
+        raise LedgerError("malformed", error.message) from None
+
+
+def _by_key(state: SessionState, record: Record, offset: int) -> Verdict | None:
+    """An idempotent repeat is answered before anything else is looked at: it would fail fence, seq and chain."""
+    key = record.key
+    if key is None:
+        return None
+    used = state.keys.get(key.key)
+    if used is None:
+        return _rejected(state, record, offset, "key-expired") if key.since < state.keys_floor else None
+    if used.request != key.request:
+        return _rejected(state, record, offset, "key-reused")
+    return Verdict(
+        "duplicate",
+        record.id,
+        "",
+        used.seq,
+        used.count,
+        used.offset,
+        state.next_seq,
+        state.chain,
+        first="accepted",
+    )
+
+
+def apply_all(surface: Surface, events: Iterable[Event]) -> tuple[Plan, ...]:
+    """Plans and applies every event in turn; takes all of it back and raises when one breaks a rule."""
+    done: list[Plan] = []
+    try:
+        for event in events:
+            plan = surface.plan(event)
+            surface.apply(plan)
+            done.append(plan)
+    except BaseException:
+        for plan in reversed(done):
+            surface.revert(plan)
+        raise
+    return tuple(done)
+
+
+def _count_events(state: SessionState, verdict: Verdict, lines: list[bytes]) -> None:
+    changes = state.changes
+    for plan in verdict.plans:
+        if plan.op == "append":
+            state.transcript_count += 1
+            if changes is not None:
+                changes.transcript.append(plan.seq)
+    if changes is not None:
+        changes.plans.extend(verdict.plans)
+        changes.lines.extend(lines)
+        changes.commits.append((verdict.seq, verdict.offset))
+
+
+_HANDLERS = {"open": _open, "commit": _commit, "claim": _claim, "release": _release, "delete": _delete}

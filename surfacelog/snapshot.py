@@ -1,0 +1,171 @@
+"""A session's state as the pieces that a cache or a snapshot keeps, and back.
+
+`restore(pieces(state))` folds on exactly as `state` would. Pieces that only grow or change by single entries
+(nodes, headers, windows) are apart from `meta`, so that a projection writes what changed and no more.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from surfacelog.claim import Claim
+from surfacelog.header import read_header
+from surfacelog.state import SessionState, UsedKey
+from surfacelog.surface import Node, Surface, ToolTable
+from surfacelog.verdict import Verdict
+
+__all__ = [
+    "Pieces",
+    "header_entry",
+    "key_entry",
+    "meta_of",
+    "pieces",
+    "recent_entry",
+    "restore",
+    "rows_of",
+    "tools_entry",
+]
+
+_rows = msgspec.json.Decoder(Node)
+_recent = msgspec.json.Decoder(tuple[int, Verdict])
+_key = msgspec.json.Decoder(UsedKey)
+_calls = msgspec.json.Decoder(dict[str, int])
+_counts = msgspec.json.Decoder(dict[str, int])
+_claim = msgspec.json.Decoder(Claim)
+_tools = msgspec.json.Decoder(dict[str, str])
+
+Fields = Mapping[bytes, bytes]
+
+
+class Pieces(msgspec.Struct, frozen=True):
+    """`meta`: hash. `surface`: one JSON row a node, each ended by a newline. `headers`: seq -> tool table digest.
+    `tools`: digest -> table. `recent`: id -> [ordinal, verdict]. `keys`: key digest -> used key."""
+
+    meta: Fields
+    surface: bytes = b""
+    headers: Fields = {}
+    tools: Fields = {}
+    recent: Fields = {}
+    keys: Fields = {}
+
+
+def meta_of(state: SessionState) -> dict[bytes, bytes]:
+    """The hash of a session's scalar state. Never empty for a session that exists."""
+    surface = state.surface
+    return {
+        b"status": state.status.encode(),
+        b"open": state.open_id.encode(),
+        b"header": state.header_raw,
+        b"first": b"%d" % state.first_offset,
+        b"last": b"%d" % state.last,
+        b"next": b"%d" % state.next_seq,
+        b"chain": state.chain,
+        b"claim": msgspec.json.encode(state.claim),
+        b"replaces": b"%d" % surface.replace_generation,
+        b"content": b"%d" % surface.content_generation,
+        b"nodes": b"%d" % len(surface.entries),
+        b"messages": b"%d" % surface.message_count,
+        b"transcript": b"%d" % state.transcript_count,
+        b"calls": msgspec.json.encode(surface.open_calls),
+        b"accepted": b"%d" % state.accepted,
+        b"rejected": msgspec.json.encode(state.rejected),
+        b"ordinal": b"%d" % state.ordinal,
+        b"floor": b"%d" % state.keys_floor,
+    }
+
+
+def rows_of(nodes: Iterable[Node]) -> bytes:
+    """Nodes as the rows that `surface` holds."""
+    return b"".join(msgspec.json.encode(node) + b"\n" for node in nodes)
+
+
+def recent_entry(ordinal: int, verdict: Verdict) -> bytes:
+    """One verdict as the `recent` hash holds it."""
+    return msgspec.json.encode((ordinal, verdict))
+
+
+def key_entry(used: UsedKey) -> bytes:
+    """One used key as the `keys` hash holds it."""
+    return msgspec.json.encode(used)
+
+
+def header_entry(table: ToolTable) -> bytes:
+    """What the `headers` hash holds for one seq."""
+    return table.digest.encode()
+
+
+def tools_entry(table: ToolTable) -> bytes:
+    """What the `tools` hash holds under the table's digest."""
+    return msgspec.json.encode(table.tools)
+
+
+def pieces(state: SessionState) -> Pieces:
+    """The whole state as pieces."""
+    ordinals = state.settled | {name: place for name, (_, place) in state.refused.items()}
+    tables = state.surface.headers
+    return Pieces(
+        meta=meta_of(state),
+        surface=rows_of(state.surface.entries),
+        headers={b"%d" % seq: header_entry(table) for seq, table in tables.items()},
+        tools={table.digest.encode(): tools_entry(table) for table in tables.values()},
+        recent={
+            name.encode(): recent_entry(ordinals[name], verdict) for name, verdict in state.recent.items()
+        },
+        keys={name.encode(): key_entry(used) for name, used in state.keys.items()},
+    )
+
+
+def restore(found: Pieces) -> SessionState:
+    """The state that the pieces were made from. Raises msgspec.MsgspecError, KeyError or ValueError when they are
+    not whole; the caller then folds anew from the log."""
+    meta = found.meta
+    state = SessionState()
+    state.status = meta[b"status"].decode()
+    state.open_id = meta[b"open"].decode()
+    state.header_raw = bytes(meta[b"header"])
+    state.header = read_header(state.header_raw)
+    state.first_offset = int(meta[b"first"])
+    state.last = int(meta[b"last"])
+    state.chain = bytes(meta[b"chain"])
+    state.claim = _claim.decode(meta[b"claim"])
+    state.transcript_count = int(meta[b"transcript"])
+    state.accepted = int(meta[b"accepted"])
+    state.rejected = _counts.decode(meta[b"rejected"])
+    state.ordinal = int(meta[b"ordinal"])
+    state.keys_floor = int(meta[b"floor"])
+    state.surface = _surface(state, found)
+    if len(state.surface.entries) != int(meta[b"nodes"]):
+        raise ValueError("the node rows are not those that the meta hash counts")
+    _windows(state, found)
+    return state
+
+
+def _surface(state: SessionState, found: Pieces) -> Surface:
+    assert state.header is not None
+    tables = {
+        digest: ToolTable(digest.decode(), _tools.decode(table)) for digest, table in found.tools.items()
+    }
+    return Surface.restore(
+        state.header.contract,
+        checks=state.header.checks,
+        vocabulary=state.header.vocabulary,
+        next_seq=int(found.meta[b"next"]),
+        replace_generation=int(found.meta[b"replaces"]),
+        content_generation=int(found.meta[b"content"]),
+        nodes=_rows.decode_lines(found.surface),
+        open_calls=_calls.decode(found.meta[b"calls"]),
+        headers={int(seq): tables[digest] for seq, digest in found.headers.items()},
+    )
+
+
+def _windows(state: SessionState, found: Pieces) -> None:
+    recent = sorted((_recent.decode(entry) for entry in found.recent.values()), key=lambda entry: entry[0])
+    for ordinal, verdict in recent:
+        state.recent[verdict.id] = verdict
+        if verdict.outcome == "rejected" and verdict.seq >= state.next_seq:
+            state.refused[verdict.id] = (verdict.seq, ordinal)
+        else:
+            state.settled[verdict.id] = ordinal
+    used = [(name.decode(), _key.decode(entry)) for name, entry in found.keys.items()]
+    for name, key in sorted(used, key=lambda pair: (pair[1].ordinal, pair[1].seq)):
+        state.keys[name] = key

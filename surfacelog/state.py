@@ -1,0 +1,181 @@
+"""All that the fold knows of one session: its head, its claim, its surface and its windows.
+
+Everything here is a function of the session's records; a snapshot of it plus the records behind it
+gives what a replay from the first record gives.
+"""
+
+from collections import OrderedDict
+
+import msgspec
+
+from surfacelog.claim import UNCLAIMED, Claim
+from surfacelog.header import Header
+from surfacelog.records import KeyClaim, fence_text
+from surfacelog.surface import Plan, Surface
+from surfacelog.verdict import Verdict
+
+__all__ = ["Changes", "SessionState", "UsedKey"]
+
+# The windows are part of `rules: 1`: every replay keeps the same.
+SETTLED_MAX = 64
+RECENT_MAX = 256
+KEYS_MAX = 256
+
+
+class UsedKey(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A used idempotency key: the request's digest, and where its commit stands."""
+
+    request: str
+    seq: int
+    count: int
+    offset: int
+    id: str
+    ordinal: int
+
+
+class Changes:
+    """What records changed since the last drain, so that a projection writes only that."""
+
+    __slots__ = ("commits", "keys", "keys_gone", "lines", "plans", "recent", "recent_gone", "transcript")
+
+    def __init__(self) -> None:
+        self.plans: list[Plan] = []
+        self.lines: list[bytes] = []
+        self.transcript: list[int] = []
+        self.commits: list[tuple[int, int]] = []
+        self.recent: dict[str, tuple[int, Verdict]] = {}
+        self.recent_gone: set[str] = set()
+        self.keys: dict[str, UsedKey] = {}
+        self.keys_gone: set[str] = set()
+
+
+class SessionState:
+    """Mutable. `status`: absent, open or deleted. `last`: offset of the last record folded, whatever its verdict."""
+
+    __slots__ = (
+        "accepted",
+        "chain",
+        "changes",
+        "claim",
+        "first_offset",
+        "header",
+        "header_raw",
+        "keys",
+        "keys_floor",
+        "last",
+        "open_id",
+        "ordinal",
+        "recent",
+        "refused",
+        "rejected",
+        "settled",
+        "status",
+        "surface",
+        "transcript_count",
+    )
+
+    def __init__(self) -> None:
+        self.status = "absent"
+        self.open_id = ""
+        self.header: Header | None = None
+        self.header_raw = b""
+        self.first_offset = -1
+        self.last = -1
+        self.chain = b""
+        self.claim: Claim = UNCLAIMED
+        self.surface = Surface()
+        self.transcript_count = 0
+        self.accepted = 0
+        self.rejected: dict[str, int] = {}
+        self.ordinal = 0
+        self.recent: dict[str, Verdict] = {}
+        self.settled: OrderedDict[str, int] = OrderedDict()
+        self.refused: dict[str, tuple[int, int]] = {}
+        self.keys: OrderedDict[str, UsedKey] = OrderedDict()
+        self.keys_floor = 0
+        self.changes: Changes | None = None
+
+    @property
+    def next_seq(self) -> int:
+        """The seq that the next event will have."""
+        return self.surface.next_seq
+
+    @property
+    def forking(self) -> bool:
+        """Whether this is a fork whose prefix is not copied yet."""
+        return (
+            self.status == "open"
+            and self.header is not None
+            and self.next_seq < self.header.inherited_event_count
+        )
+
+    @property
+    def fence(self) -> str:
+        """What a commit must carry to pass now."""
+        return fence_text(0, "fork", self.open_id) if self.forking else self.claim.fence
+
+    @property
+    def windows_full(self) -> bool:
+        """Whether more ids are kept than the rules allow."""
+        return len(self.recent) > RECENT_MAX
+
+    def count(self, verdict: Verdict) -> None:
+        """Counts a verdict; the state is otherwise untouched."""
+        if verdict.outcome == "rejected":
+            self.rejected[verdict.code] = self.rejected.get(verdict.code, 0) + 1
+
+    def remember(self, verdict: Verdict) -> None:
+        """Keeps the verdict under its id: a rejected commit's while it could still fit, others the newest 64."""
+        self.count(verdict)
+        if self.status == "absent":
+            return
+        self.ordinal += 1
+        kept = verdict.told()
+        self.recent[verdict.id] = kept
+        if self.changes is not None:
+            self.changes.recent[verdict.id] = (self.ordinal, kept)
+            self.changes.recent_gone.discard(verdict.id)
+        if verdict.outcome == "rejected" and verdict.seq >= self.next_seq:
+            self.refused[verdict.id] = (verdict.seq, self.ordinal)
+        else:
+            self.settled[verdict.id] = self.ordinal
+            if len(self.settled) > SETTLED_MAX:
+                self._forget(self.settled.popitem(last=False)[0])
+        if verdict.outcome == "accepted" and self.refused:
+            for gone in [name for name, (seq, _) in self.refused.items() if seq < self.next_seq]:
+                del self.refused[gone]
+                self._forget(gone)
+
+    def drop_windows(self, chain: bytes) -> None:
+        """Forgets every id and takes a new chain, on which nothing in flight can have been built."""
+        self.chain = chain
+        for gone in list(self.recent):
+            self._forget(gone)
+        self.settled.clear()
+        self.refused.clear()
+
+    def use_key(self, key: KeyClaim, verdict: Verdict) -> None:
+        """Keeps an idempotency key among the newest 256."""
+        used = UsedKey(key.request, verdict.seq, verdict.count, verdict.offset, verdict.id, self.ordinal)
+        self.keys[key.key] = used
+        if self.changes is not None:
+            self.changes.keys[key.key] = used
+            self.changes.keys_gone.discard(key.key)
+        if len(self.keys) > KEYS_MAX:
+            name, oldest = self.keys.popitem(last=False)
+            self.keys_floor = oldest.seq + oldest.count
+            if self.changes is not None:
+                self.changes.keys.pop(name, None)
+                self.changes.keys_gone.add(name)
+
+    def _forget(self, name: str) -> None:
+        del self.recent[name]
+        if self.changes is not None:
+            self.changes.recent.pop(name, None)
+            self.changes.recent_gone.add(name)
+
+    def drain(self) -> Changes:
+        """What changed since the last call; starts anew."""
+        assert self.changes is not None, "changes are not tracked"
+        changes, self.changes = self.changes, Changes()
+        return changes
