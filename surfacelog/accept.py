@@ -56,9 +56,7 @@ def preview(state: SessionState, record: Record) -> Verdict:
 
 def _decide(state: SessionState, record: Record, offset: int) -> Verdict:
     if record.v != RECORD_VERSION and record.v > 0:
-        raise LedgerError(
-            "faulted", f"record version {record.v} is not known here; upgrade before reading on"
-        )
+        raise LedgerError("faulted", f"record version {record.v} is not known here; upgrade before reading on")
     if record.kind not in KINDS or record.v != RECORD_VERSION or not record.id:
         return _rejected(state, record, offset, "malformed", "unknown kind or no id")
     try:
@@ -73,14 +71,10 @@ def _rejected(state: SessionState, record: Record, offset: int, code: str, messa
     )
 
 
-def _accepted(
-    state: SessionState, record: Record, offset: int, seq: int, plans: tuple[Plan, ...] = ()
-) -> Verdict:
+def _accepted(state: SessionState, record: Record, offset: int, seq: int, plans: tuple[Plan, ...] = ()) -> Verdict:
     state.chain = chain_next(state.chain, record)
     state.accepted += 1
-    return Verdict(
-        "accepted", record.id, "", seq, len(plans), offset, state.next_seq, state.chain, plans=plans
-    )
+    return Verdict("accepted", record.id, "", seq, len(plans), offset, state.next_seq, state.chain, plans=plans)
 
 
 def _open(state: SessionState, record: Record, offset: int) -> Verdict:
@@ -143,9 +137,7 @@ def _commit(state: SessionState, record: Record, offset: int) -> Verdict:
         return missing
     lines = read_lines(record.value)
     if record.seq < 0 or not 0 < len(lines) <= EVENTS_MAX:
-        return _rejected(
-            state, record, offset, "malformed", f"a commit has a seq and 1 to {EVENTS_MAX} events"
-        )
+        return _rejected(state, record, offset, "malformed", f"a commit has a seq and 1 to {EVENTS_MAX} events")
     events = _read_events(lines)
     answered = _by_key(state, record, offset)
     if answered is not None:

@@ -35,9 +35,7 @@ class Header(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", fo
     def encode(self) -> bytes:
         """The header as the JSON bytes of an `open` record; the rule fields are always written out."""
         fields = msgspec.to_builtins(self)
-        fields.update(
-            contract=self.contract, checks=self.checks, vocabulary=self.vocabulary, rules=self.rules
-        )
+        fields.update(contract=self.contract, checks=self.checks, vocabulary=self.vocabulary, rules=self.rules)
         return msgspec.json.encode(fields)
 
 
@@ -52,7 +50,5 @@ def read_header(value: bytes) -> Header:
     if header.rules != RULES:
         raise ProtocolError("malformed", f"rules revision {header.rules} is not known here; use {RULES}")
     if len(header.vocabulary) > VOCABULARY_MAX or not 0 <= header.inherited_event_count <= 2**53:
-        raise ProtocolError(
-            "malformed", f"at most {VOCABULARY_MAX} vocabulary types and 2^53 inherited events"
-        )
+        raise ProtocolError("malformed", f"at most {VOCABULARY_MAX} vocabulary types and 2^53 inherited events")
     return header

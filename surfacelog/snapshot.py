@@ -108,9 +108,7 @@ def pieces(state: SessionState) -> Pieces:
         surface=rows_of(state.surface.entries),
         headers={b"%d" % seq: header_entry(table) for seq, table in tables.items()},
         tools={table.digest.encode(): tools_entry(table) for table in tables.values()},
-        recent={
-            name.encode(): recent_entry(ordinals[name], verdict) for name, verdict in state.recent.items()
-        },
+        recent={name.encode(): recent_entry(ordinals[name], verdict) for name, verdict in state.recent.items()},
         keys={name.encode(): key_entry(used) for name, used in state.keys.items()},
     )
 
@@ -142,9 +140,7 @@ def restore(found: Pieces) -> SessionState:
 
 def _surface(state: SessionState, found: Pieces) -> Surface:
     assert state.header is not None
-    tables = {
-        digest: ToolTable(digest.decode(), _tools.decode(table)) for digest, table in found.tools.items()
-    }
+    tables = {digest: ToolTable(digest.decode(), _tools.decode(table)) for digest, table in found.tools.items()}
     return Surface.restore(
         state.header.contract,
         checks=state.header.checks,

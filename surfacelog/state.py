@@ -104,9 +104,7 @@ class SessionState:
     def forking(self) -> bool:
         """Whether this is a fork whose prefix is not copied yet."""
         return (
-            self.status == "open"
-            and self.header is not None
-            and self.next_seq < self.header.inherited_event_count
+            self.status == "open" and self.header is not None and self.next_seq < self.header.inherited_event_count
         )
 
     @property
