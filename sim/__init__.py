@@ -1,0 +1,1 @@
+"""A deterministic simulation of the whole ledger: one seed, one thread, virtual time."""
