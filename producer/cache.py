@@ -9,9 +9,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-__all__ = ["Cache", "CacheLock", "CacheUnavailable", "Script", "TwinData"]
+__all__ = ["LISTENING", "Argument", "Cache", "CacheLock", "CacheUnavailable", "Script", "TwinData"]
 
 Argument = bytes | int
+
+# Reads as a message without news on a channel of no name: a listener may treat it as any other.
+LISTENING = (b"", b"[]")
 
 
 class CacheUnavailable(Exception):
@@ -65,8 +68,9 @@ class Cache(Protocol):
         ...
 
     def listen(self, channels: Sequence[bytes]) -> AsyncIterator[tuple[bytes, bytes]]:
-        """Messages (channel, payload) of sharded channels, from the moment that the first `anext` is awaited until
-        the iterator is closed. A message may be lost at any time; a lost connection is taken up again."""
+        """Messages (channel, payload) of sharded channels, until the iterator is closed. `LISTENING` comes first, once
+        the subscriptions stand, and again whenever a lost connection was taken up anew: what was published before
+        it may be lost, so catch up then. A message may be lost at any time."""
         ...
 
     async def check(self) -> None:
