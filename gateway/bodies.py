@@ -1,0 +1,136 @@
+"""Request bodies: read up to a limit, never beyond, and told apart by their shape.
+
+`data` stays the bytes that were sent. Nothing here knows a rule of the contract.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from surfacelog.errors import ProtocolError
+from surfacelog.events import Draft
+
+__all__ = ["Append", "ClaimWish", "Opening", "read_append", "read_body", "read_claim_wish", "read_opening"]
+
+
+class Opening(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The body of a create request; everything may be left out. `created_at` (ms) is for imports."""
+
+    id: str | None = None
+    contract: Literal["v4", "v0"] = "v4"
+    checks: Literal["surface", "paired"] = "paired"
+    vocabulary: tuple[str, ...] = ()
+    title: str | None = None
+    cwd: str | None = None
+    created_at: int | None = None
+    parent_session: str | None = None
+    is_seeded: bool | None = None
+    origin: str | None = None
+    delegation_depth: int | None = None
+    agent_preset: str | None = None
+
+
+class ClaimWish(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The body of a claim request. `lease_ms` is advice for others who look at the session."""
+
+    owner: str
+    takeover: bool = False
+    lease_ms: int = 0
+
+
+class Append(msgspec.Struct, frozen=True):
+    """What an append body asks for. Settings that the body does not name are None."""
+
+    drafts: list[Draft]
+    expected_seq: int | None = None
+    ack: str | None = None
+    timeout_ms: int | None = None
+
+
+class _Body(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """One event, or a list of them with settings: whichever `events` says."""
+
+    events: list[Draft] | UnsetType = UNSET
+    expected_seq: int | None = None
+    ack: Literal["accepted", "logged"] | None = None
+    timeout_ms: int | None = None
+    type: str | UnsetType = UNSET
+    data: Raw | UnsetType = UNSET
+    time: int | UnsetType = UNSET
+    ignorable: bool | UnsetType = UNSET
+    surface_op: Raw | UnsetType = UNSET
+    source_event_seqs: Raw | UnsetType = UNSET
+
+
+_list = msgspec.json.Decoder(list[Draft])
+_body = msgspec.json.Decoder(_Body)
+_opening = msgspec.json.Decoder(Opening)
+_wish = msgspec.json.Decoder(ClaimWish)
+_EVENT_FIELDS = ("type", "data", "time", "ignorable", "surface_op", "source_event_seqs")
+_SETTINGS = ("expected_seq", "ack", "timeout_ms")
+
+
+async def read_body(chunks: AsyncIterator[bytes], length: str | None, bytes_max: int) -> bytes:
+    """The whole body, or `too-large` as soon as it is known to be longer than `bytes_max`: from its announced
+    length, else while it is read."""
+    if length is not None and length.isdigit() and int(length) > bytes_max:
+        raise _too_large(bytes_max)
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in chunks:
+        size += len(chunk)
+        if size > bytes_max:
+            raise _too_large(bytes_max)
+        parts.append(chunk)
+    return b"".join(parts)
+
+
+def _too_large(bytes_max: int) -> ProtocolError:
+    return ProtocolError(
+        "too-large", f"a body has at most {bytes_max} bytes; append fewer events at once", size_bytes_max=bytes_max
+    )
+
+
+def _unreadable(error: Exception) -> ProtocolError:
+    return ProtocolError("bad-request", f"the body cannot be read: {error}")
+
+
+def read_append(body: bytes) -> Append:
+    """The events of an append request: one event, an array of them, or `{"events": […], …settings}`."""
+    try:
+        if body.lstrip()[:1] == b"[":
+            return Append(_list.decode(body))
+        found = _body.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise _unreadable(error) from None
+    if isinstance(found.events, UnsetType):
+        return Append([_single(found)])
+    if any(getattr(found, name) is not UNSET for name in _EVENT_FIELDS):
+        raise ProtocolError("bad-request", "send either one event or `events`, not both")
+    return Append(found.events, found.expected_seq, found.ack, found.timeout_ms)
+
+
+def _single(found: _Body) -> Draft:
+    if any(getattr(found, name) is not None for name in _SETTINGS):
+        raise ProtocolError("bad-request", "beside one event no settings may stand; put them in the query")
+    if isinstance(found.type, UnsetType) or isinstance(found.data, UnsetType):
+        raise ProtocolError("bad-request", "an event has `type` and `data`")
+    return Draft(found.type, found.data, found.time, found.ignorable, found.surface_op, found.source_event_seqs)
+
+
+def read_opening(body: bytes) -> Opening:
+    """A create request; an empty body asks for a session with a new id."""
+    try:
+        return _opening.decode(body) if body.strip() else Opening()
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise _unreadable(error) from None
+
+
+def read_claim_wish(body: bytes) -> ClaimWish:
+    """A claim request."""
+    try:
+        return _wish.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise _unreadable(error) from None

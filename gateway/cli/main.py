@@ -1,0 +1,41 @@
+"""The `surfacelog` command. Exit codes: 0 done, 1 refused or failed, 2 wrongly called."""
+
+import sys
+
+from cyclopts import App, CycloptsError
+
+from gateway.cli.append import append, create
+from gateway.cli.imports import import_log
+from gateway.cli.messages import head, messages, transcript
+from gateway.cli.remote import Refused
+from surfacelog.errors import LedgerError
+
+__all__ = ["app", "main"]
+
+app = App(name="surfacelog", help="A distributed session ledger for LLM agents.", help_format="plaintext")
+app.command(create)
+app.command(append)
+app.command(messages)
+app.command(transcript)
+app.command(head)
+app.command(import_log, name="import")
+
+
+def main() -> None:
+    """Runs the command line and exits with its code."""
+    try:
+        app(exit_on_error=False)
+    except CycloptsError:
+        sys.exit(2)
+    except Refused as refusal:
+        print(f"surfacelog: {refusal}", file=sys.stderr)
+        sys.exit(2 if refusal.code == "usage" else 1)
+    except LedgerError as error:
+        print(f"surfacelog: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
