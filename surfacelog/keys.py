@@ -136,6 +136,7 @@ class SessionKeys:
         "messages",
         "meta",
         "offsets",
+        "parked",
         "recent",
         "surface",
         "tail",
@@ -152,6 +153,7 @@ class SessionKeys:
         self.tail = root + b"tail"
         self.offsets = root + b"offsets"
         self.recent = root + b"recent"
+        self.parked = root + b"parked"
         self.used_keys = root + b"keys"
         self.headers = root + b"headers"
         self.tools = root + b"tools"
