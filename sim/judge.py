@@ -1,0 +1,70 @@
+"""Whether a refusal was deserved: what a session's state, at some place of the log, has against a request."""
+
+import copy
+
+import msgspec
+
+from sim.evidence import Ask
+from sim.history import History
+from surfacelog.accept import accept, preview
+from surfacelog.events import encode_line
+from surfacelog.records import Record
+from surfacelog.state import SessionState
+
+__all__ = ["deserved"]
+
+
+def deserved(history: History | None, ask: Ask, code: str, end_before: int, end_after: int) -> bool:
+    """Whether at least one state that the session had between the two log ends refuses the ask with `code`."""
+    state = SessionState()
+    rows = [] if history is None else history.records
+    later = [row for row in rows if row[0] >= end_before]
+    for offset, record in rows[: len(rows) - len(later)]:
+        accept(state, record, offset)
+    if code in _refusals(state, ask):
+        return True
+    for offset, record in later:
+        if offset >= end_after:
+            break
+        accept(state, record, offset)
+        if code in _refusals(state, ask):
+            return True
+    return False
+
+
+def _refusals(state: SessionState, ask: Ask) -> set[str]:
+    """The codes with which the ledger may refuse the ask now; empty when it must take it."""
+    found = set()
+    held = state.status == "open" and bool(state.claim.owner)
+    if ask.kind == "claim" and held and not ask.takeover:
+        found |= {"fenced", "stale-claim", "locked"}
+    if ask.kind == "commit" and ask.expected_seq is not None and ask.expected_seq != state.next_seq:
+        found.add("seq-conflict")
+    if ask.kind == "commit" and ask.fence is None and held:
+        found.add("fenced")
+    verdict = preview(copy.deepcopy(state), _record(state, ask))
+    if verdict.outcome == "rejected":
+        found.add(verdict.code)
+    return found
+
+
+def _record(state: SessionState, ask: Ask) -> Record:
+    name = f"judged-{ask.number}"
+    if ask.kind == "open":
+        return Record("open", name, b'{"id":"s","createdAt":0,"version":4}')
+    if ask.kind == "claim":
+        claim = {"epoch": state.claim.epoch + 1, "owner": ask.owner, "claim": name}
+        return Record("claim", name, msgspec.json.encode(claim), prev=state.chain)
+    if ask.kind == "release":
+        return Record("release", name, b"", prev=state.chain, fence=ask.fence or state.fence)
+    if ask.kind == "delete":
+        return Record("delete", name, state.open_id.encode(), prev=state.chain)
+    lines = [encode_line(draft, state.next_seq + ordinal, 0) for ordinal, draft in enumerate(ask.drafts)]
+    return Record(
+        "commit",
+        name,
+        b"\n".join(lines),
+        prev=state.chain,
+        fence=state.fence if ask.fence is None else ask.fence,
+        seq=state.next_seq,
+    )
