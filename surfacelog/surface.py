@@ -4,58 +4,41 @@
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import NoReturn
 
-import msgspec
+from msgspec import UNSET
 
+from surfacelog import rules
+from surfacelog.body import Body, body_of, call_of, result_digest
+from surfacelog.contract import CONTRACTS
+from surfacelog.errors import ContractError
 from surfacelog.events import Event
+from surfacelog.node import Node, Plan
+from surfacelog.pairs import Calls, check_pairs, close_call, keeps_pair, open_calls
+from surfacelog.tools import ToolTable, table_of
 
 __all__ = ["Node", "Plan", "Surface", "ToolTable"]
 
-
-class Node(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A node of the surface, with what later checks need of its event. `digest`: of a tool result without
-    its content (hex). `empty`: derives to no message. `images`: how many image blocks. `offloaded`: which of them are. `calls`: call ids an
-    assistant message made. `answers`: seq of the assistant message that a tool result answers, else -1."""
-
-    seq: int
-    type: str
-    digest: str = ""
-    images: int = 0
-    empty: bool = False
-    offloaded: tuple[int, ...] = ()
-    calls: tuple[str, ...] = ()
-    call: str = ""
-    answers: int = -1
-
-
-class ToolTable(msgspec.Struct, frozen=True, gc=False):
-    """The tools that a `request/header` defines. `digest` (hex) names the table; `tools` maps a name to
-    "complete", "incomplete" or "double"."""
-
-    digest: str
-    tools: dict[str, str]
-
-
-class Plan(msgspec.Struct, frozen=True, gc=False):
-    """What one event does. `op`: "log" (nothing), "append", "replace" or "offload". A replace takes `removed`
-    out at `position` and puts `added` there. `changed`: nodes that an offload rewrites, as (position, old, new).
-    `message`: the derived message of the added node, JSON bytes, or None."""
-
-    op: str
-    seq: int
-    added: Node | None = None
-    message: bytes | None = None
-    position: int = -1
-    removed: tuple[Node, ...] = ()
-    changed: tuple[tuple[int, Node, Node], ...] = ()
-    header: ToolTable | None = None
-    calls: Any = None
+_SCOPES = frozenset({"step/start", "step/end", "turn/start", "turn/end"})
 
 
 class Surface:
     """All that the contract's rules need to know of a session. Append-only traffic costs O(1) per event and
     never copies the node list. `open_calls`: call id -> seq of the assistant message that made it, in order."""
+
+    __slots__ = (
+        "_contract",
+        "_entries",
+        "_paired",
+        "_seqs",
+        "_types",
+        "content_generation",
+        "headers",
+        "message_count",
+        "next_seq",
+        "open_calls",
+        "replace_generation",
+    )
 
     def __init__(
         self,
@@ -65,6 +48,11 @@ class Surface:
         vocabulary: Sequence[str] = (),
         base_seq: int = 0,
     ) -> None:
+        self._contract = CONTRACTS[contract]
+        self._paired = checks == "paired"
+        self._types = self._contract.log_types.union(vocabulary) if vocabulary else self._contract.log_types
+        self._entries: list[Node] = []
+        self._seqs: list[int] = []
         self.next_seq = base_seq
         self.replace_generation = 0
         self.content_generation = 0
@@ -87,30 +75,161 @@ class Surface:
         headers: dict[int, ToolTable],
     ) -> "Surface":
         """The surface that a snapshot describes (a window that starts at `next_seq`)."""
-        raise NotImplementedError
+        surface = cls(contract, checks=checks, vocabulary=vocabulary, base_seq=next_seq)
+        surface._entries = list(nodes)
+        surface._seqs = [node.seq for node in surface._entries]
+        surface.replace_generation = replace_generation
+        surface.content_generation = content_generation
+        surface.message_count = sum(not node.empty for node in surface._entries)
+        surface.open_calls = dict(open_calls)
+        surface.headers = dict(headers)
+        return surface
 
     @property
     def nodes(self) -> list[int]:
         """The seqs the model sees now, in order."""
-        raise NotImplementedError
+        return self._seqs.copy()
 
     @property
     def entries(self) -> Sequence[Node]:
         """The nodes themselves, in order; read only."""
-        raise NotImplementedError
-
-    def plan(self, event: Event) -> Plan:
-        """What `event` would do; raises ContractError with the first rule that it breaks."""
-        raise NotImplementedError
+        return self._entries
 
     def validate_next(self, event: Event) -> None:
         """Raises ContractError unless `event` may come next; changes nothing."""
         self.plan(event)
 
+    def plan(self, event: Event) -> Plan:
+        """What `event` would do; raises ContractError with the first rule that it breaks."""
+        if event.seq != self.next_seq:
+            _refuse("seq-not-contiguous", f"the next event is seq {self.next_seq}, not {event.seq}")
+        if event.type in self._contract.surface_types:
+            return self._plan_surface(event)
+        if event.type in self._types:
+            return self._plan_log(event)
+        if event.ignorable is True:
+            return Plan("log", event.seq)
+        _refuse("type-unknown", f"{event.type!a} is not known here; mark it ignorable or add it to the vocabulary")
+
+    def _plan_log(self, event: Event) -> Plan:
+        kind = event.type
+        header = None
+        targets: list[rules.Target] = []
+        if self._contract.strict:
+            if kind == "request/header":
+                header = table_of(bytes(event.data))
+            elif kind == "image/offload":
+                targets = rules.read_targets(bytes(event.data))
+        if event.surface_op is not UNSET:
+            _refuse("surface-op-forbidden", f"{kind} never comes onto the surface; leave surfaceOp out")
+        if event.source_event_seqs is not UNSET:
+            _refuse("sources-forbidden", f"{kind} never comes onto the surface; leave sourceEventSeqs out")
+        if targets:
+            return Plan("offload", event.seq, changed=rules.check_targets(targets, self._seqs, self._entries))
+        calls: Calls | None = (self.open_calls, {}) if self.open_calls and kind in _SCOPES else None
+        return Plan("log", event.seq, header=header, calls=calls)
+
+    def _plan_surface(self, event: Event) -> Plan:
+        strict = self._contract.strict
+        kind = event.type
+        data = bytes(event.data)
+        body = body_of(kind, data)
+        node = self._node(event, body, data)
+        if strict:
+            rules.check_local(kind, body)
+        span = rules.read_op(event, self._contract)
+        sources = rules.read_sources(event, self._contract, span)
+        if strict and kind == "developer/message":
+            rules.check_header(body, self.headers)
+        message = None if node.empty else body.raw
+        if span is None:
+            node, calls = self._pair_append(node)
+            return Plan("append", event.seq, node, message, calls=calls)
+        position, removed = rules.check_span(span, sources, self._seqs, self._entries)
+        rules.check_rewrite(node, removed)
+        if strict:
+            rules.check_head(node, position, removed)
+        node, calls = self._pair_replace(node, position, removed)
+        return Plan("replace", event.seq, node, message, position, removed, calls=calls)
+
+    def _node(self, event: Event, body: Body, data: bytes) -> Node:
+        kind, blocks = event.type, body.message.content
+        if kind == "tool/result":
+            digest = result_digest(self._contract.strict, data)
+            call = call_of(self._contract.strict, body, data)
+            return Node(event.seq, kind, digest, rules.count_images(blocks), call=call)
+        if kind == "user/message":
+            return Node(event.seq, kind, images=rules.count_images(blocks))
+        if kind == "assistant/message":
+            calls = tuple([b.id for b in blocks if b.type == "tool-call" and type(b.id) is str])
+            return Node(event.seq, kind, empty=not blocks, calls=calls, answers=event.seq if calls else -1)
+        return Node(event.seq, kind, empty=not blocks)
+
+    def _pair_append(self, node: Node) -> tuple[Node, Calls | None]:
+        if node.calls:
+            return node, (self.open_calls, open_calls(self.open_calls, node, self._paired))
+        if node.type == "tool/result":
+            return close_call(self.open_calls, node, self._paired)
+        return node, None
+
+    def _pair_replace(self, node: Node, position: int, removed: tuple[Node, ...]) -> tuple[Node, Calls | None]:
+        kept = keeps_pair(node, removed)
+        if kept is not None:
+            return kept, None
+        if self._paired:
+            check_pairs(removed, position, self._entries, self.open_calls)
+        return self._pair_append(node)
+
     def apply(self, plan: Plan) -> None:
         """Carries out a plan made on the present state."""
-        raise NotImplementedError
+        assert plan.seq == self.next_seq, "the plan was made on another state"
+        self.next_seq += 1
+        if plan.calls is not None:
+            self.open_calls = plan.calls[1]
+        if plan.added is not None:
+            self.message_count += not plan.added.empty
+            if plan.op == "append":
+                self._entries.append(plan.added)
+                self._seqs.append(plan.seq)
+            else:
+                self._splice(plan.position, len(plan.removed), (plan.added,))
+                self.message_count -= sum(not node.empty for node in plan.removed)
+                self.replace_generation += 1
+                self.content_generation += 1
+        elif plan.op == "offload":
+            for position, _, new in plan.changed:
+                self._entries[position] = new
+            self.content_generation += 1
+        elif plan.header is not None:
+            self.headers[plan.seq] = plan.header
 
     def revert(self, plan: Plan) -> None:
         """Takes back the plan that was applied last."""
-        raise NotImplementedError
+        assert plan.seq == self.next_seq - 1, "only the last plan can be taken back"
+        self.next_seq -= 1
+        if plan.calls is not None:
+            self.open_calls = plan.calls[0]
+        if plan.added is not None:
+            self.message_count -= not plan.added.empty
+            if plan.op == "append":
+                self._entries.pop()
+                self._seqs.pop()
+            else:
+                self._splice(plan.position, 1, plan.removed)
+                self.message_count += sum(not node.empty for node in plan.removed)
+                self.replace_generation -= 1
+                self.content_generation -= 1
+        elif plan.op == "offload":
+            for position, old, _ in plan.changed:
+                self._entries[position] = old
+            self.content_generation -= 1
+        elif plan.header is not None:
+            del self.headers[plan.seq]
+
+    def _splice(self, position: int, count: int, nodes: tuple[Node, ...]) -> None:
+        self._entries[position : position + count] = nodes
+        self._seqs[position : position + count] = [node.seq for node in nodes]
+
+
+def _refuse(code: str, message: str) -> NoReturn:
+    raise ContractError(code, message)

@@ -1,0 +1,230 @@
+"""The contract's rules about one surface or offload event: functions of values, in the order of their use."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NoReturn
+
+import msgspec
+from msgspec import UNSET
+
+from surfacelog import lossless
+from surfacelog.body import Block, Body
+from surfacelog.contract import Contract
+from surfacelog.errors import ContractError
+from surfacelog.events import SAFE_INTEGER, Event
+from surfacelog.node import Node
+from surfacelog.tools import ToolTable
+
+__all__ = [
+    "Span",
+    "Target",
+    "check_head",
+    "check_header",
+    "check_local",
+    "check_rewrite",
+    "check_span",
+    "check_targets",
+    "count_images",
+    "read_op",
+    "read_sources",
+    "read_targets",
+]
+
+_TOOL_CHANGES = frozenset({"tool-addition", "tool-removal"})
+_OFFLOADABLE = frozenset({"user/message", "tool/result"})
+
+
+class Span(msgspec.Struct, frozen=True, gc=False):
+    """The range of a replace, as seqs of nodes."""
+
+    start: int
+    end: int
+
+
+class Target(msgspec.Struct, frozen=True, gc=False):
+    """One target of an image offload."""
+
+    seq: int
+    indexes: tuple[Any, ...]
+
+
+def _refuse(code: str, message: str) -> NoReturn:
+    raise ContractError(code, message)
+
+
+def _is_seq(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= SAFE_INTEGER
+
+
+def count_images(blocks: Sequence[Block]) -> int:
+    """How many blocks are images."""
+    return sum([block.type == "image" for block in blocks])
+
+
+def check_local(kind: str, body: Body) -> None:
+    """The rules about a message's own data."""
+    message = body.message
+    if (message.role == "developer") != (kind == "developer/message"):
+        _refuse("developer-role", "the role developer belongs to developer/message, and only to it")
+    changes = [block for block in message.content if type(block.type) is str and block.type in _TOOL_CHANGES]
+    if kind != "developer/message":
+        if changes:
+            _refuse("tool-change-role", "tools are added and removed only in a developer/message")
+        if kind == "tool/result" and body.error and message.is_error is not True:
+            _refuse("tool-error-flag", "a result with data.error needs message.isError true")
+        return
+    for block in changes:
+        if type(block.tool_name) is not str or not block.tool_name:
+            _refuse("tool-change-name", "a tool addition or removal needs a toolName")
+        if block.type == "tool-addition" and block.tool is not UNSET:
+            _refuse("tool-addition-inline", "an addition names its tool; the header in headerSeq defines it")
+    adds = any(block.type == "tool-addition" for block in changes)
+    if _is_seq(body.header_seq) if adds else body.header_seq is UNSET:
+        return
+    _refuse("developer-header-seq", "headerSeq names the request/header of tool additions, and only of them")
+
+
+def read_op(event: Event, contract: Contract) -> Span | None:
+    """The range of a replace; None for an append."""
+    raw = event.surface_op
+    if raw is UNSET:
+        _refuse("surface-op-required", f"{event.type} comes onto the surface; say how with surfaceOp")
+    text = bytes(raw)
+    if text == b'"append"':
+        return None
+    op = lossless.read(text)
+    if op == "append":
+        return None
+    if type(op) is not dict:
+        _refuse("surface-op-invalid", 'surfaceOp is "append" or a replace')
+    start: Any = op.get(contract.start)
+    end: Any = op.get(contract.end)
+    if len(op) != 3 or op.get("op") != "replace" or not _is_seq(start) or not _is_seq(end):
+        _refuse("replace-op-invalid", f'a replace is {{"op":"replace","{contract.start}":…,"{contract.end}":…}}')
+    if contract.strict and (start >= event.seq or end >= event.seq):
+        _refuse("replace-not-earlier", "both ends of a replace are earlier than its own seq")
+    return Span(start, end)
+
+
+def read_sources(event: Event, contract: Contract, span: Span | None) -> Sequence[int]:
+    """The sources of the event."""
+    raw = event.source_event_seqs
+    if raw is UNSET:
+        return ()
+    assistant = event.type == "assistant/message"
+    if assistant and contract.strict:
+        _refuse("sources-on-assistant", "an assistant/message embeds its stream; leave sourceEventSeqs out")
+    sources = lossless.read(bytes(raw))
+    if type(sources) is not list:
+        _refuse("sources-not-array", "sourceEventSeqs is a list of seqs")
+    if not sources and not assistant:
+        _refuse("sources-empty", "leave sourceEventSeqs out when there are none")
+    if not all(map(_is_seq, sources)):
+        _refuse("sources-not-seqs", "sourceEventSeqs is a list of seqs")
+    if len(set(sources)) != len(sources):
+        _refuse("sources-duplicate", "sourceEventSeqs names each seq once")
+    if sources and max(sources) >= event.seq:
+        _refuse("sources-not-earlier", "sources are earlier than the event")
+    return sources
+
+
+def check_header(body: Body, headers: Mapping[int, ToolTable]) -> None:
+    """A tool addition's header is there and defines the tool once and completely."""
+    if body.header_seq is UNSET:
+        return
+    table = headers.get(body.header_seq)
+    if table is None:
+        _refuse("developer-header-missing", f"seq {body.header_seq} is no earlier request/header")
+    for block in body.message.content:
+        if block.type != "tool-addition":
+            continue
+        state = table.tools.get(block.tool_name)
+        if state is None or state == "double":
+            _refuse("developer-tool-unknown", f"the header does not define {block.tool_name!a} exactly once")
+        if state == "incomplete":
+            _refuse("developer-tool-incomplete", f"the header defines {block.tool_name!a} incompletely")
+
+
+def check_span(
+    span: Span, sources: Sequence[int], seqs: Sequence[int], entries: Sequence[Node]
+) -> tuple[int, tuple[Node, ...]]:
+    """(position, nodes) of the range on the current surface: by place, never by number."""
+    try:
+        position = seqs.index(span.start)
+    except ValueError:
+        _refuse("replace-start-missing", f"seq {span.start} is not on the current surface")
+    try:
+        last = seqs.index(span.end)
+    except ValueError:
+        _refuse("replace-end-missing", f"seq {span.end} is not on the current surface")
+    if position > last:
+        _refuse("replace-range-reversed", f"seq {span.start} stands behind seq {span.end} on the surface")
+    missing = set(seqs[position : last + 1]).difference(sources)
+    if missing:
+        _refuse("sources-incomplete", f"sourceEventSeqs lacks shadowed nodes, first {min(missing)}")
+    return position, tuple(entries[position : last + 1])
+
+
+def check_rewrite(node: Node, removed: Sequence[Node]) -> None:
+    """A tool result replaces one tool result, and changes nothing but its content."""
+    if node.type != "tool/result":
+        return
+    if len(removed) != 1:
+        _refuse("tool-rewrite-not-single", "a tool/result replaces exactly one node")
+    if removed[0].type != "tool/result":
+        _refuse("tool-rewrite-wrong-target", f"seq {removed[0].seq} is no tool/result")
+    if removed[0].digest != node.digest:
+        _refuse("tool-rewrite-changes-more", "a rewritten tool/result differs in content only")
+
+
+def check_head(node: Node, position: int, removed: Sequence[Node]) -> None:
+    """A system prompt at the head gives way only to another one, alone."""
+    if position == 0 and removed[0].type == "system/message":
+        if node.type != "system/message" or len(removed) != 1:
+            _refuse("system-head-protected", "the system/message at the head is replaced alone, by another")
+
+
+def read_targets(data: bytes) -> list[Target]:
+    """The targets of an `image/offload`, their shape checked."""
+    value = lossless.read(data)
+    targets = value.get("targets") if type(value) is dict else None
+    if type(targets) is not list or not targets:
+        _refuse("offload-targets-invalid", "data.targets is a non-empty list")
+    found = []
+    for target in targets:
+        if type(target) is not dict or target.keys() != {"seq", "imageIndexes"}:
+            _refuse("offload-target-invalid", "a target is {seq, imageIndexes}")
+        seq, indexes = target["seq"], target["imageIndexes"]
+        if not _is_seq(seq) or type(indexes) is not list or not indexes:
+            _refuse("offload-target-invalid", "a target is {seq, imageIndexes}, with at least one index")
+        found.append(Target(seq, tuple(indexes)))
+    return found
+
+
+def check_targets(
+    targets: Sequence[Target], seqs: Sequence[int], entries: Sequence[Node]
+) -> tuple[tuple[int, Node, Node], ...]:
+    """(position, old, new) of every node that the offload rewrites."""
+    changed = []
+    seen: set[int] = set()
+    for target in targets:
+        seq, indexes = target.seq, target.indexes
+        if seq in seen:
+            _refuse("offload-target-duplicate", f"seq {seq} is named twice")
+        seen.add(seq)
+        try:
+            position = seqs.index(seq)
+        except ValueError:
+            _refuse("offload-target-not-on-surface", f"seq {seq} is not on the current surface")
+        old = entries[position]
+        if old.type not in _OFFLOADABLE:
+            _refuse("offload-target-wrong-type", f"seq {seq} is neither a user/message nor a tool/result")
+        if not all(map(_is_seq, indexes)) or any(a >= b for a, b in pairwise(indexes)):
+            _refuse("offload-indexes-invalid", "imageIndexes are non-negative and strictly increasing")
+        if indexes[-1] >= old.images:
+            _refuse("offload-image-missing", f"seq {seq} has {old.images} images")
+        if not set(old.offloaded).isdisjoint(indexes):
+            _refuse("offload-already", f"an image of seq {seq} is offloaded already")
+        new = msgspec.structs.replace(old, offloaded=tuple(sorted((*old.offloaded, *indexes))))
+        changed.append((position, old, new))
+    return tuple(changed)
