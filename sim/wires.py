@@ -10,8 +10,9 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from producer.cache import Argument, CacheLock, CacheUnavailable, Script
-from producer.log import LogConsumer, LogRecord, ProduceUnknown, Unavailable
+from producer.log import LogConsumer, LogRecord, ProduceUnknown, Unavailable, check_size
 from producer.memory_cache import MemoryCache
+from producer.memory_log import MemoryLog, MemoryTopic, ProduceFault
 from sim.loop import SimLoop
 from sim.weather import CALM, Weather
 
@@ -22,10 +23,11 @@ T = TypeVar("T")
 # What a client library waits before it gives an operation up.
 PATIENCE_S = 1.0
 UNKNOWN_S = 0.5
+READ_BYTES_MAX = 1 << 20
 
 
 class Sky:
-    """The weather of now, for all. `log_size`: tells how a record is put into the log."""
+    """The weather of now, for all."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
@@ -144,26 +146,27 @@ class WireLock:
 
 class WireLog(Wire):
     """The log as one process reaches it. What it produces to a partition arrives in the order in which it was
-    sent, but for copies that are late or doubled."""
+    sent, but for copies that are late or doubled: Kafka would not do that, and the protocol must not need it."""
 
-    def __init__(self, sky: Sky, inner: Any) -> None:
+    def __init__(self, sky: Sky, topic: MemoryTopic) -> None:
         super().__init__(sky)
-        self._inner = inner
+        self._topic = topic
+        self._client = MemoryLog(topic, _Fetches(self))
         self._arrived: dict[int, float] = {}
-        self.partitions = inner.partitions
-        self.topic = inner.topic
-        self.size_bytes_max = inner.size_bytes_max
+        self.partitions = topic.partitions
+        self.topic = topic.topic
+        self.size_bytes_max = topic.size_bytes_max
 
     @property
     def topic_id(self) -> str:
         """As EventLog says."""
-        found: str = self._inner.topic_id
-        return found
+        return self._topic.topic_id
 
     async def produce(
         self, partition: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes, timeout_ms: int
     ) -> int:
         """Writes one record, or not, or twice."""
+        check_size(key, headers, value, self.size_bytes_max)
         sky, weather, chance = self.sky, self.sky.weather, self.sky.loop.random
         answer: asyncio.Future[int] = sky.loop.create_future()
         if self.cut or weather.log_away or sky.chance(weather.refused):
@@ -171,62 +174,74 @@ class WireLog(Wire):
             return await answer
 
         def write() -> int:
-            offset: int = at_once(self._inner.produce(partition, key, headers, value, timeout_ms))
-            return offset
+            return self._topic.append(partition, key, headers, value, int(sky.loop.time() * 1000))
 
         def arrive() -> None:
-            try:
-                offset = write()
-            except Exception as error:
-                _fail(answer, error)
-                return
+            offset = write()
             sky.later(weather.delay_s(chance), lambda: _tell(answer, offset))
 
-        def unknown(delay_s: float) -> None:
-            sky.later(delay_s, lambda: _fail(answer, ProduceUnknown("no acknowledgement in time")))
-
-        arrival_s = max(self._arrived.get(partition, 0.0), sky.loop.time() + weather.delay_s(chance))
-        now = sky.loop.time()
+        now_s = sky.loop.time()
+        arrival_s = max(self._arrived.get(partition, 0.0), now_s + weather.delay_s(chance))
         late_s = chance.random() * weather.late_ms_max / 1000
-        if sky.chance(weather.lost):
-            unknown(UNKNOWN_S)
-        elif sky.chance(weather.late):
-            unknown(min(UNKNOWN_S, late_s))
-            sky.later(late_s, lambda: _quietly(write))
+        patience_s = min(UNKNOWN_S, timeout_ms / 1000)
+        unknown = ProduceUnknown("no acknowledgement in time")
+        fate = chance.random()
+        if fate < weather.lost:
+            sky.later(patience_s, lambda: _fail(answer, unknown))
+        elif fate < weather.lost + weather.late:
+            sky.later(late_s, write)
+            sky.later(patience_s, lambda: _fail(answer, unknown))
         else:
             self._arrived[partition] = arrival_s
-            if sky.chance(weather.landed):
-                sky.later(arrival_s - now, lambda: _quietly(write))
-                unknown(arrival_s - now + UNKNOWN_S)
-            else:
-                sky.later(arrival_s - now, arrive)
+            landed = fate < weather.lost + weather.late + weather.landed
+            sky.later(arrival_s - now_s, write if landed else arrive)
+            sky.later(arrival_s - now_s + patience_s, lambda: _fail(answer, unknown))
             if sky.chance(weather.doubled):
-                sky.later(arrival_s - now + late_s, lambda: _quietly(write))
+                sky.later(arrival_s - now_s + late_s, write)
         return await answer
 
     async def ends(self, partitions: Sequence[int], timeout_ms: int) -> dict[int, int]:
         """As EventLog says."""
-        return await self._look(lambda: self._inner.ends(partitions, timeout_ms))
+        return await self._look(lambda: {partition: self._topic.end(partition) for partition in partitions})
 
     async def starts(self, partitions: Sequence[int], timeout_ms: int) -> dict[int, int]:
         """As EventLog says."""
-        return await self._look(lambda: self._inner.starts(partitions, timeout_ms))
+        return await self._look(lambda: {partition: self._topic.start(partition) for partition in partitions})
 
     async def read(self, partition: int, offset: int, records_max: int, timeout_ms: int) -> list[LogRecord]:
         """As EventLog says."""
-        return await self._look(lambda: self._inner.read(partition, offset, records_max, timeout_ms))
+        return await self._look(lambda: self._topic.slice(partition, offset, records_max, READ_BYTES_MAX))
 
-    async def _look(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def _look(self, act: Callable[[], T]) -> T:
         away = 1.0 if self.sky.weather.log_away else self.sky.weather.refused
-        return await self.ask(lambda: at_once(begin()), Unavailable, lost=away)
+        return await self.ask(act, Unavailable, lost=away)
 
     def consumer(self, group: str, member: str) -> AbstractAsyncContextManager[LogConsumer]:
         """A member of the workers' group."""
-        found: AbstractAsyncContextManager[LogConsumer] = self._inner.consumer(group, member)
-        return found
+        return self._client.consumer(group, member)
 
     async def close(self) -> None:
         """Nothing is held."""
+
+
+class _Fetches:
+    """The network between a consumer and the log."""
+
+    def __init__(self, wire: WireLog) -> None:
+        self._wire = wire
+
+    def produce(
+        self, partition: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes
+    ) -> ProduceFault:
+        """Consumers do not produce."""
+        raise AssertionError("a consumer produced")
+
+    def call(self, name: str) -> float:
+        """A fetch's delay (ms); raises Unavailable."""
+        sky = self._wire.sky
+        if self._wire.cut or sky.weather.log_away or sky.chance(sky.weather.refused):
+            raise Unavailable("the log is away")
+        return sky.weather.delay_s(sky.loop.random) * 1000
 
 
 def _tell(answer: "asyncio.Future[T]", found: T) -> None:
@@ -239,10 +254,3 @@ def _fail(answer: "asyncio.Future[Any]", error: Exception) -> None:
         answer.set_exception(error)
         # A caller that was killed or cancelled never looks; that is no fault.
         answer.exception()
-
-
-def _quietly(act: Callable[[], object]) -> None:
-    try:
-        act()
-    except Unavailable:
-        return

@@ -128,7 +128,7 @@ PLANTED: list[tuple[str, Callable[[Evidence, History], None]]] = [
     ("nothing_doubled", lambda evidence, history: history.marks.pop("m2b")),
     ("rejected_never_present", lambda evidence, history: history.marks.update(m6=[4])),
     ("refusals_deserved", lambda evidence, history: _alter(evidence, 6, code="no-session")),
-    ("refusals_deserved", lambda evidence, history: _alter(evidence, 6, end_before=0, end_after=1)),
+    ("refusals_deserved", lambda evidence, history: _alter(evidence, 6, end_before=4, end_after=5)),
     ("contiguous", lambda evidence, history: history.lines.pop(1)),
     ("chain_intact", lambda evidence, history: _alter_step(history, 2, chain=b"other")),
     ("chain_intact", lambda evidence, history: _alter_step(history, 2, next_seq=7)),
