@@ -17,6 +17,7 @@ __all__ = ["JAVA_VERSION_MIN", "bring_jars", "find_java"]
 
 POM = Path(__file__).parent / "kafka" / "pom.xml"
 JAVA_VERSION_MIN = 17
+STEP = "fetching Kafka through Maven, once"
 
 
 def find_java() -> str:
@@ -69,10 +70,11 @@ def _fetch(maven: str, jars: Path, report: Callable[[str], None]) -> None:
         ) as process:
             assert process.stdout is not None
             lines: list[str] = []
+            files = 0
             for line in process.stdout:
                 lines.append(line.rstrip())
-                if match := re.search(r"(?:Downloaded from .*/|Copying )([^/ ]+?\.jar)", line):
-                    report(match[1])
+                files += line.startswith(("[INFO] Downloaded", "[INFO] Copying"))
+                report(f"{STEP}: {files} files")
         if process.returncode != 0:
             raise ServerFailed("Maven could not bring the broker's jars:\n" + "\n".join(lines[-15:]))
         fresh.rename(jars)

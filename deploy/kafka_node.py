@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from deploy.child import Child, ServerFailed, wait_until
 from deploy.ports import LOOPBACK
 
-__all__ = ["KafkaNode", "Member", "settings"]
+__all__ = ["KafkaNode", "Member", "answers", "tuning"]
 
 LOG4J = Path(__file__).parent / "kafka" / "log4j2.properties"
 READY_S = 90.0
@@ -29,21 +29,11 @@ class Member(msgspec.Struct, frozen=True):
     controller_port: int
 
 
-def settings(member: Member, members: Sequence[Member], data: Path) -> dict[str, str]:
-    """The node's server.properties: a development cluster that starts fast and notices a dead node in 3 s."""
-    replicas = min(3, len(members))
+def tuning(nodes: int) -> dict[str, str]:
+    """Settings of every node of a development cluster: small, quick to start, a dead node noticed in 3 s."""
+    replicas = min(3, nodes)
     insync = max(1, replicas - 1)
     return {
-        "process.roles": "broker,controller",
-        "node.id": str(member.node),
-        # Static voters: with a dynamic quorum the first node would form one alone and the others wait to be added.
-        "controller.quorum.voters": ",".join(f"{m.node}@{LOOPBACK}:{m.controller_port}" for m in members),
-        "controller.listener.names": "CONTROLLER",
-        "listeners": f"CLIENT://{LOOPBACK}:{member.port},CONTROLLER://{LOOPBACK}:{member.controller_port}",
-        "advertised.listeners": f"CLIENT://{LOOPBACK}:{member.port}",
-        "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "inter.broker.listener.name": "CLIENT",
-        "log.dirs": str(data),
         "auto.create.topics.enable": "false",
         "default.replication.factor": str(replicas),
         "min.insync.replicas": str(insync),
@@ -71,6 +61,39 @@ def settings(member: Member, members: Sequence[Member], data: Path) -> dict[str,
     }
 
 
+def answers(address: str, nodes: int) -> bool:
+    """Whether the broker at `address` (`host:port`) answers a metadata request that names `nodes` live brokers,
+    itself among them."""
+    client: dict[str, str | int | float | bool] = {
+        "bootstrap.servers": address,
+        "socket.timeout.ms": 2000,
+        "reconnect.backoff.max.ms": 200,
+        # Refused connections are expected while it starts.
+        "log_level": 0,
+    }
+    try:
+        brokers = AdminClient(client).list_topics(timeout=2).brokers.values()
+    except KafkaException:
+        return False
+    return len(brokers) >= nodes and any(address == f"{broker.host}:{broker.port}" for broker in brokers)
+
+
+def _properties(member: Member, members: Sequence[Member], data: Path) -> dict[str, str]:
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(member.node),
+        # Static voters: with a dynamic quorum the first node would form one alone and the others wait to be added.
+        "controller.quorum.voters": ",".join(f"{m.node}@{LOOPBACK}:{m.controller_port}" for m in members),
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"CLIENT://{LOOPBACK}:{member.port},CONTROLLER://{LOOPBACK}:{member.controller_port}",
+        "advertised.listeners": f"CLIENT://{LOOPBACK}:{member.port}",
+        "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "CLIENT",
+        "log.dirs": str(data),
+        **tuning(len(members)),
+    }
+
+
 class KafkaNode:
     """A node with its folder; running or not."""
 
@@ -78,7 +101,7 @@ class KafkaNode:
         self.folder = folder
         self.member = member
         self.child: Child | None = None
-        self._properties = folder / "server.properties"
+        self._settings = folder / "server.properties"
         self._members = members
         self._cluster_id = cluster_id
 
@@ -100,12 +123,12 @@ class KafkaNode:
         """Starts to prepare the storage, unless that was done before; see `end_format`."""
         data = self.folder / "data"
         data.mkdir(parents=True, exist_ok=True)
-        lines = settings(self.member, self._members, data).items()
-        self._properties.write_text("".join(f"{name}={value}\n" for name, value in lines))
+        lines = _properties(self.member, self._members, data).items()
+        self._settings.write_text("".join(f"{name}={value}\n" for name, value in lines))
         if (data / "meta.properties").exists():
             return None
         command = [*java, "kafka.tools.StorageTool", "format", "-t", self._cluster_id]
-        command += ["-c", str(self._properties)]
+        command += ["-c", str(self._settings)]
         with (self.folder / "format.log").open("wb") as output:
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)  # noqa: S603
 
@@ -117,7 +140,7 @@ class KafkaNode:
     def launch(self, java: Sequence[str], *, detached: bool) -> None:
         """Starts the process; it does not answer yet."""
         self.child = Child.start(
-            [*java, "kafka.Kafka", str(self._properties)],
+            [*java, "kafka.Kafka", str(self._settings)],
             pid_file=self.folder / "pid.json",
             log=self.folder / "server.log",
             detached=detached,
@@ -126,18 +149,5 @@ class KafkaNode:
     def wait_ready(self, nodes: int, timeout_s: float = READY_S) -> None:
         """Waits until this node answers and knows `nodes` live brokers, itself among them."""
         assert self.child is not None
-        wait_until(lambda: self._sees(nodes), self.child, f"Kafka node {self.member.node}", timeout_s)
-
-    def _sees(self, nodes: int) -> bool:
-        client: dict[str, str | int | float | bool] = {
-            "bootstrap.servers": self.address,
-            "socket.timeout.ms": 2000,
-            "reconnect.backoff.max.ms": 200,
-            # Refused connections are expected while it starts.
-            "log_level": 0,
-        }
-        try:
-            brokers = AdminClient(client).list_topics(timeout=2).brokers
-        except KafkaException:
-            return False
-        return self.member.node in brokers and len(brokers) >= nodes
+        what = f"Kafka node {self.member.node}"
+        wait_until(lambda: answers(self.address, nodes), self.child, what, timeout_s)

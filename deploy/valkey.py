@@ -44,6 +44,8 @@ class ValkeyServer:
         # The process works in the folder, so that a relative path would mean another place to it.
         self.folder = folder.absolute()
         self.port = port
+        self._pid_file = self.folder / "valkey.pid.json"
+        self._log = self.folder / "valkey.log"
         self.child: Child | None = None
         self._options = options
         self._detached = detached
@@ -70,6 +72,13 @@ class ValkeyServer:
         server.folder.mkdir(parents=True, exist_ok=True)
         server.end_orphan()
         server._launch()
+        return server
+
+    @classmethod
+    def find(cls, folder: Path, port: int) -> Self:
+        """The server of `folder` as an earlier run left it on `port`, running or not."""
+        server = cls(folder, port, {}, detached=True)
+        server.child = Child.find(server._pid_file, server._log)
         return server
 
     @property
@@ -124,7 +133,7 @@ class ValkeyServer:
 
     def end_orphan(self) -> None:
         """Ends a server of an earlier run: the process that the pid file names, or who listens on the socket."""
-        left = Child.find(self.folder / "valkey.pid.json", self.folder / "valkey.log")
+        left = Child.find(self._pid_file, self._log)
         if left is not None:
             left.stop(5.0)
         if self.port is None and self.socket.exists():
@@ -148,8 +157,8 @@ class ValkeyServer:
         words = [word for name, value in options.items() for word in (f"--{name}", value)]
         self.child = Child.start(
             [find_program(), *words],
-            pid_file=self.folder / "valkey.pid.json",
-            log=self.folder / "valkey.log",
+            pid_file=self._pid_file,
+            log=self._log,
             detached=self._detached,
             # A chance to save what it is set to save.
             last_signal=signal.SIGTERM,

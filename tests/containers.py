@@ -24,8 +24,8 @@ from deploy.ports import LOOPBACK, free_ports
 
 __all__ = ["KAFKA_IMAGE", "REDIS_IMAGE", "KafkaContainers", "RedisContainer", "engine"]
 
-KAFKA_IMAGE = os.environ.get("SURFACELOG_KAFKA_IMAGE", "apache/kafka:4.1.0")
-REDIS_IMAGE = os.environ.get("SURFACELOG_REDIS_IMAGE", "redis:8")
+KAFKA_IMAGE = os.environ.get("SURFACELOG_TEST_KAFKA_IMAGE", "apache/kafka:4.1.0")
+REDIS_IMAGE = os.environ.get("SURFACELOG_TEST_REDIS_IMAGE", "redis:8")
 READY_S = 120.0
 CLIENT_PORT, INTERNAL_PORT, CONTROLLER_PORT = 9092, 29092, 9093
 

@@ -125,8 +125,8 @@ def redis_address(mode: str, folder: Path) -> Iterator[str]:
 
 @contextmanager
 def redis_cluster_url(folder: Path, replicas: int = 0) -> Iterator[ValkeyCluster]:
-    """A Valkey cluster of three masters; native in every mode, since its nodes and the tests must reach each at one
-    address."""
+    """A Valkey cluster of three masters; native in every mode, since it tells clients one address for each node,
+    which must be the one that the tests reach."""
     try:
         cluster = ValkeyCluster.start(folder, masters=3, replicas=replicas)
     except Prerequisite as error:
