@@ -10,7 +10,20 @@ from typing import Protocol
 
 import msgspec
 
-__all__ = ["Batch", "EventLog", "LogConsumer", "LogRecord", "ProduceUnknown", "Unavailable"]
+from surfacelog.errors import ProtocolError
+
+__all__ = [
+    "Batch",
+    "EventLog",
+    "LogConsumer",
+    "LogRecord",
+    "ProduceUnknown",
+    "Unavailable",
+    "check_size",
+]
+
+# Kafka writes the length of a header's name and of its value as varints, 5 bytes each at most.
+HEADER_OVERHEAD_BYTES = 10
 
 
 class LogRecord(msgspec.Struct, frozen=True, gc=False):
@@ -46,7 +59,12 @@ class LogConsumer(Protocol):
     A newly assigned partition delivers nothing until `seek` says where to start."""
 
     async def fetch(self, records_max: int, wait_ms: int) -> Batch:
-        """What is there, waiting up to `wait_ms` for the first record."""
+        """What is there, waiting up to `wait_ms` for the first record or a change of partitions. A partition is
+        taken away only inside a fetch: whoever works through one batch after the other never holds a partition
+        that another member has, unless it took longer than the log allows between two fetches. A fetch that is
+        cancelled loses nothing. Raises Unavailable when the member can never go on (another one has its name),
+        and ProtocolError log-truncated (detail: `partition`, `offset`) once for a partition whose next offset is
+        not in the log; that partition is paused, the others go on."""
         ...
 
     async def seek(self, partition: int, offset: int) -> None:
@@ -58,17 +76,22 @@ class LogConsumer(Protocol):
         ...
 
     async def close(self) -> None:
-        """Leaves the group, so that others get the partitions at once (a static member keeps its own)."""
+        """Ends the member. In Kafka its partitions are kept for it until the session timeout, so that a restart
+        finds its own again; the logs of one process give them to the others at once."""
         ...
 
 
 class EventLog(Protocol):
-    """`topic_id` changes when the topic is made anew. `size_bytes_max`: the largest key + headers + value."""
+    """`size_bytes_max`: the largest record, as `check_size` counts it."""
 
     partitions: int
     topic: str
-    topic_id: str
     size_bytes_max: int
+
+    @property
+    def topic_id(self) -> str:
+        """The same as long as the topic is; another one after it was made anew."""
+        ...
 
     async def produce(
         self, partition: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes, timeout_ms: int
@@ -98,3 +121,18 @@ class EventLog(Protocol):
     async def close(self) -> None:
         """Flushes what is in flight and lets go of all resources."""
         ...
+
+
+def check_size(key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes, size_bytes_max: int) -> int:
+    """The bytes that a record counts, uncompressed; raises ProtocolError too-large."""
+    size = len(key) + len(value)
+    for name, content in headers:
+        size += len(name.encode()) + len(content) + HEADER_OVERHEAD_BYTES
+    if size > size_bytes_max:
+        raise ProtocolError(
+            "too-large",
+            f"the record has {size} bytes and the log takes {size_bytes_max}; send less at once",
+            size_bytes=size,
+            size_bytes_max=size_bytes_max,
+        )
+    return size
