@@ -5,16 +5,19 @@ The texts keep their bytes, so an escape that a delta cut in half survives.
 
 from collections.abc import Callable
 from itertools import accumulate
+from typing import Any, TypeVar, get_args
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from surfacelog.errors import ProtocolError
+from surfacelog import lossless
+from surfacelog.errors import ContractError, ProtocolError
 from surfacelog.events import Event
 
 __all__ = ["PACKED_TYPES", "unpack"]
 
 PACKED_MAX = 1_000_000
+_Kind = TypeVar("_Kind", bound=msgspec.Struct)
 
 
 class _Row(msgspec.Struct, forbid_unknown_fields=True):
@@ -29,7 +32,7 @@ class _Texts(msgspec.Struct, forbid_unknown_fields=True):
     step: int
     index: int
     dt: list[int]
-    texts: list[Raw]
+    texts: Raw
 
 
 class _Arguments(msgspec.Struct, forbid_unknown_fields=True):
@@ -37,30 +40,25 @@ class _Arguments(msgspec.Struct, forbid_unknown_fields=True):
     step: int
     index: int
     dt: list[int]
-    args: list[Raw]
+    args: Raw
     id: Raw | UnsetType = UNSET
     name: Raw | UnsetType = UNSET
-
-
-_row = msgspec.json.Decoder(_Row)
-_texts = msgspec.json.Decoder(_Texts)
-_arguments = msgspec.json.Decoder(_Arguments)
 
 
 def unpack(row: bytes) -> list[Event]:
     """The events that a packed row stands for, with contiguous seqs from `seq0` on and times `time0` plus the
     gaps `dt` (ms) before each. Raises ProtocolError malformed."""
     try:
-        packed = _row.decode(row)
-        expand = PACKED_TYPES[packed.type]
-        run, heads, texts = expand(packed.data)
-    except (msgspec.MsgspecError, KeyError, ValueError, RecursionError) as error:
+        packed = _struct(row, _Row)
+        run, heads, members = PACKED_TYPES[packed.type](packed.data)
+        texts = _elements(members)
+    except (msgspec.MsgspecError, ContractError, KeyError) as error:
         raise ProtocolError("malformed", f"the packed row cannot be read ({error})") from None
     if not 0 < len(texts) <= PACKED_MAX or len(run.dt) != len(texts) - 1:
         raise ProtocolError(
             "malformed", f"the packed row has {len(texts)} members and {len(run.dt)} gaps between them"
         )
-    if not all(bytes(text).startswith(b'"') for text in texts):
+    if not all(text.startswith(b'"') for text in texts):
         raise ProtocolError("malformed", "a member of the packed row is not a string")
     times = accumulate(run.dt, initial=packed.time0)
     return [
@@ -68,27 +66,27 @@ def unpack(row: bytes) -> list[Event]:
             "assistant/chunk",
             packed.seq0 + place,
             time,
-            Raw(b'{"turn":%d,"step":%d,"chunk":{%s%s}}' % (run.turn, run.step, heads, bytes(text))),
+            Raw(b'{"turn":%d,"step":%d,"chunk":{%s%s}}' % (run.turn, run.step, heads, text)),
         )
         for place, (time, text) in enumerate(zip(times, texts, strict=True))
     ]
 
 
-_Expanded = tuple[_Texts | _Arguments, bytes, list[Raw]]
+_Expanded = tuple[_Texts | _Arguments, bytes, Raw]
 
 
 def _text(data: Raw) -> _Expanded:
-    run = _texts.decode(data)
+    run = _struct(data, _Texts)
     return run, b'"type":"text-delta","index":%d,"text":' % run.index, run.texts
 
 
 def _reasoning(data: Raw) -> _Expanded:
-    run = _texts.decode(data)
+    run = _struct(data, _Texts)
     return run, b'"type":"reasoning-delta","index":%d,"text":' % run.index, run.texts
 
 
 def _tool_call(data: Raw) -> _Expanded:
-    run = _arguments.decode(data)
+    run = _struct(data, _Arguments)
     head = b'"type":"tool-call-delta","index":%d,' % run.index
     if run.id is not UNSET:
         head += b'"id":%s,' % bytes(run.id)
@@ -102,3 +100,26 @@ PACKED_TYPES: dict[str, Callable[[Raw], _Expanded]] = {
     "reasoning-chunks": _reasoning,
     "tool-call-chunks": _tool_call,
 }
+
+
+def _struct(raw: bytes | Raw, kind: type[_Kind]) -> _Kind:
+    """`raw` as a struct whose Raw fields keep their bytes. The second reader knows lone surrogate escapes."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        slices = lossless.members(bytes(raw)) or {}
+    raw_names = {field.encode_name for field in msgspec.structs.fields(kind) if Raw in _kinds(field.type)}
+    return msgspec.convert(
+        {name: Raw(text) if name in raw_names else lossless.read(text) for name, text in slices.items()}, kind
+    )
+
+
+def _kinds(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) or (annotation,)
+
+
+def _elements(raw: Raw) -> list[bytes]:
+    try:
+        return [bytes(found) for found in msgspec.json.decode(raw, type=list[Raw])]
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return lossless.elements(bytes(raw)) or []

@@ -1,12 +1,13 @@
 """Rows of a stored log: pieces of bytes cut at 0x0A and at nothing else; and whether a row is JSON at all."""
 
-import json
 from collections.abc import Iterable, Iterator
-from typing import NoReturn
 
-from surfacelog.errors import ProtocolError
+import msgspec
 
-__all__ = ["ROW_BYTES_MAX", "is_json", "split_rows"]
+from surfacelog import lossless
+from surfacelog.errors import ContractError, ProtocolError
+
+__all__ = ["ROW_BYTES_MAX", "is_json", "members_of", "split_rows"]
 
 ROW_BYTES_MAX = 1 << 26
 
@@ -40,16 +41,22 @@ def is_json(row: bytes) -> bool:
     """Whether `row` is one JSON text in UTF-8. A row that was cut off never is, since it is an object; so this
     tells a torn row from one that is whole but not allowed (1e400, too deep, a missing key)."""
     try:
-        _strict.decode(row.decode())
-    except RecursionError:
-        return True
-    except ValueError:
-        return False
+        lossless.check(row)
+    except ContractError as error:
+        return error.code != "json-invalid"
     return True
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
+def members_of(row: bytes) -> dict[str, bytes]:
+    """The members of the object in `row` as they are written; empty for anything else."""
+    try:
+        return {name: bytes(value) for name, value in _members.decode(row).items()}
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        pass
+    try:
+        return lossless.members(row) or {}
+    except ContractError:
+        return {}
 
 
-_strict = json.JSONDecoder(parse_constant=_refuse, parse_int=str, parse_float=str)
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -14,15 +14,13 @@ from surfacelog.events import Event, read_event
 from surfacelog.formats.frames import PIECE_BYTES, FrameReader, is_zstd
 from surfacelog.formats.headers import CONTRACTS, Notice, read_log_header
 from surfacelog.formats.packed import PACKED_TYPES, unpack
-from surfacelog.formats.rows import is_json, split_rows
+from surfacelog.formats.rows import is_json, members_of, split_rows
 from surfacelog.header import Header
 
 __all__ = ["OUTPUT_BYTES_MAX", "StoredLog"]
 
 # A log larger than this once inflated is taken for an attack unless the caller says otherwise.
 OUTPUT_BYTES_MAX = 1 << 32
-
-_kind = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class StoredLog:
@@ -142,9 +140,10 @@ def _slices(data: bytes) -> Iterator[bytes]:
 
 
 def _type_of(row: bytes) -> Any:
+    written = members_of(row).get("type", b"")
     try:
-        return msgspec.json.decode(_kind.decode(row)["type"])
-    except (msgspec.MsgspecError, KeyError, ValueError, RecursionError):
+        return msgspec.json.decode(written)
+    except msgspec.MsgspecError:
         return None
 
 
