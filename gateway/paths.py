@@ -7,6 +7,7 @@ sees is the id's bytes in hex. Nothing is normalised: two ids that differ in a b
 import re
 from urllib.parse import quote, unquote_to_bytes
 
+from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from surfacelog.errors import ProtocolError
@@ -26,7 +27,7 @@ class ExactPaths:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
+        if scope["type"] == ScopeType.HTTP:
             raw = scope.get("raw_path") or quote(scope["path"]).encode()
             scope["path"] = routed_path(raw.partition(b"?")[0])
         await self._app(scope, receive, send)

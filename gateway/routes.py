@@ -1,0 +1,110 @@
+"""What every route needs: who asks, what was asked for, and how an answer or a refusal is written."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from litestar import MediaType, Request, Response
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException
+
+from gateway.paths import session_id
+from gateway.services import Services
+from gateway.status import Refusal, refusal_of, refuse
+from producer.cache import CacheUnavailable
+from producer.log import ProduceUnknown, Unavailable
+from surfacelog.errors import LedgerError, ProtocolError
+
+__all__ = ["EXCEPTION_HANDLERS", "Asked", "answer", "asked", "flag", "number", "services_of"]
+
+Asked = Request[Any, Any, State]
+_log = logging.getLogger("surfacelog.gateway")
+_FLAGS = {"1": True, "true": True, "0": False, "false": False}
+
+
+def services_of(request: Asked) -> Services:
+    """The gateway's services."""
+    found = request.app.state.services
+    assert isinstance(found, Services)
+    return found
+
+
+def asked(request: Asked, session: str) -> tuple[Services, str, str]:
+    """(services, tenant, session id) of a request for a session; raises `unauthorized` or `malformed`."""
+    services = services_of(request)
+    tenant = services.doorkeeper.tenant_of(request.headers.get("authorization"))
+    return services, tenant, session_id(session)
+
+
+def number(request: Asked, name: str, default: int, low: int = 0, high: int = 2**53) -> int:
+    """A whole number of the query; raises `bad-request`."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    # int() would take signs, spaces, underscores and other alphabets' digits.
+    found = int(text) if text.isascii() and text.isdigit() and len(text) <= 16 else low - 1
+    if not low <= found <= high:
+        raise ProtocolError("bad-request", f"{name} is a whole number from {low} to {high}")
+    return found
+
+
+def flag(request: Asked, name: str) -> bool:
+    """A yes or no of the query, no by default; raises `bad-request`."""
+    text = request.query_params.get(name)
+    if text is not None and text not in _FLAGS:
+        raise ProtocolError("bad-request", f"{name} is true or false")
+    return _FLAGS[text] if text is not None else False
+
+
+def answer(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response[bytes]:
+    """A JSON answer whose bytes are ready."""
+    return Response(body, status_code=status, media_type=MediaType.JSON, headers=dict(headers or {}))
+
+
+def _told(refusal: Refusal, headers: Mapping[str, str] | None = None) -> Response[bytes]:
+    found = dict(headers or {})
+    if refusal.retry_after_s:
+        found["Retry-After"] = str(refusal.retry_after_s)
+    if refusal.status == 401:
+        found["WWW-Authenticate"] = "Bearer"
+    return answer(refusal.body, refusal.status, found)
+
+
+def _on_ledger_error(_: Asked, error: LedgerError) -> Response[bytes]:
+    return _told(refusal_of(error))
+
+
+def _on_unavailable(_: Asked, error: Exception) -> Response[bytes]:
+    _log.warning("a server does not answer: %s", error)
+    return _told(refuse("unavailable", "the ledger cannot reach its log or its cache; try again"))
+
+
+def _on_unknown(_: Asked, error: Exception) -> Response[bytes]:
+    _log.warning("outcome of a write unknown: %s", error)
+    return _told(refuse("unknown-outcome", "the write may or may not have happened; repeat it with the same key"))
+
+
+def _on_http(request: Asked, error: HTTPException) -> Response[bytes]:
+    if isinstance(error, NotFoundException):
+        return _told(refuse("no-route", "nothing is served at this path; see docs/http.md"))
+    if isinstance(error, MethodNotAllowedException):
+        allowed = {name: value for name, value in (error.headers or {}).items() if name.lower() == "allow"}
+        return _told(refuse("method-not-allowed", "this path does not take this method"), allowed)
+    if error.status_code < 500:
+        return _told(refuse("bad-request", "the request cannot be read; see docs/http.md"))
+    return _on_fault(request, error)
+
+
+def _on_fault(_: Asked, error: Exception) -> Response[bytes]:
+    _log.error("unexpected fault", exc_info=error)
+    return _told(refuse("internal", "an unexpected fault; it was logged on the server"))
+
+
+EXCEPTION_HANDLERS: dict[int | type[Exception], Any] = {
+    LedgerError: _on_ledger_error,
+    CacheUnavailable: _on_unavailable,
+    Unavailable: _on_unavailable,
+    ProduceUnknown: _on_unknown,
+    HTTPException: _on_http,
+    Exception: _on_fault,
+}

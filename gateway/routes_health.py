@@ -1,0 +1,53 @@
+"""Whether this server lives, whether it can serve, and its figures. No credential is asked for."""
+
+import asyncio
+from collections.abc import Awaitable
+
+from litestar import Response, get
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from gateway.routes import Asked, answer, services_of
+from producer.cache import CacheUnavailable
+from producer.log import Unavailable
+from surfacelog.errors import ProtocolError
+
+__all__ = ["HEALTH_ROUTES"]
+
+READY_TIMEOUT_S = 3.0
+
+
+@get("/healthz")
+async def alive(request: Asked) -> Response[bytes]:
+    """The process answers."""
+    return answer(b'{"status":"ok"}')
+
+
+@get("/readyz")
+async def ready(request: Asked) -> Response[bytes]:
+    """Log and cache answer; says which one does not, and nothing about where it is."""
+    services = services_of(request)
+    log, cache = await asyncio.gather(
+        _holds(services.log.ends([0], int(READY_TIMEOUT_S * 1000))), _holds(services.cache.check())
+    )
+    words = {True: "ok", False: "unavailable"}
+    body = b'{"log":"%s","cache":"%s"}' % (words[log].encode(), words[cache].encode())
+    return answer(body, 200 if log and cache else 503)
+
+
+async def _holds(check: Awaitable[object]) -> bool:
+    try:
+        async with asyncio.timeout(READY_TIMEOUT_S):
+            await check
+    except (Unavailable, CacheUnavailable, ProtocolError, TimeoutError):
+        return False
+    return True
+
+
+@get("/metrics")
+async def metrics(request: Asked) -> Response[bytes]:
+    """Figures for Prometheus."""
+    body = generate_latest(services_of(request).metrics.registry)
+    return Response(body, media_type=CONTENT_TYPE_LATEST)
+
+
+HEALTH_ROUTES = [alive, ready, metrics]

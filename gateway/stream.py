@@ -1,0 +1,72 @@
+"""Live tails: every event of a session from a seq on, as server-sent events, without gap or repeat.
+
+A stream subscribes first and then reads pages by seq, so a lost notification costs one heartbeat and nothing else.
+Nothing is read ahead of the reader: a slow one holds one page, never a growing buffer.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from gateway.news import News
+from gateway.pages import Pages
+from producer.cache import CacheUnavailable
+from producer.log import Unavailable
+from surfacelog.errors import ProtocolError
+
+__all__ = ["Streams"]
+
+PAGE_EVENTS = 200
+# Refusals that pass by themselves; the stream stays open and tries again.
+_PASSING = frozenset({"rebuilding", "unavailable"})
+
+
+class Streams:
+    """`streams_max`: how many are open at once; `heartbeat_ms`: how long a quiet stream says nothing."""
+
+    def __init__(self, pages: Pages, news: News, streams_max: int, heartbeat_ms: int) -> None:
+        self._pages = pages
+        self._news = news
+        self._streams_max = streams_max
+        self._heartbeat_s = heartbeat_ms / 1000
+        self._closing = asyncio.Event()
+        self.open = 0
+
+    async def start(self, tenant: str, session: str, first: int | None) -> AsyncIterator[bytes]:
+        """The stream from seq `first` on (None: only what is new). Raises what a read raises, and `overloaded`."""
+        if self.open >= self._streams_max:
+            raise ProtocolError("overloaded", "as many streams as this server takes are open; try again later")
+        found, _ = await self._pages.lines(tenant, session, 0, 0, 0)
+        return self._run(tenant, session, found.partition, found.seq if first is None else first)
+
+    async def _run(self, tenant: str, session: str, partition: int, following: int) -> AsyncIterator[bytes]:
+        self.open += 1
+        try:
+            async with self._news.watch(partition) as watch:
+                yield b": stream from %d\n\n" % following
+                while not self._closing.is_set():
+                    lines: list[bytes] = []
+                    try:
+                        _, lines = await self._pages.lines(tenant, session, following, 2**53, PAGE_EVENTS)
+                    except (CacheUnavailable, Unavailable):
+                        await asyncio.sleep(min(1.0, self._heartbeat_s))
+                    except ProtocolError as refusal:
+                        if refusal.code not in _PASSING:
+                            yield b'event: end\ndata: {"code":"%s"}\n\n' % refusal.code.encode()
+                            return
+                        await asyncio.sleep(min(1.0, self._heartbeat_s))
+                    if lines:
+                        yield b"".join(_frame(following + place, line) for place, line in enumerate(lines))
+                        following += len(lines)
+                    elif not await watch.wait(self._heartbeat_s):
+                        yield b": at %d\n\n" % following
+        finally:
+            self.open -= 1
+
+    def close(self) -> None:
+        """Lets streams end at their next heartbeat."""
+        self._closing.set()
+
+
+def _frame(seq: int, line: bytes) -> bytes:
+    # A carriage return between JSON tokens would end the field; a space means the same to JSON.
+    return b"id: %d\ndata: %s\n\n" % (seq, line.replace(b"\r", b" "))

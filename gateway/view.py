@@ -1,0 +1,177 @@
+"""What one read saw of a session at one moment, and whether it may be told.
+
+Refuses with `rebuilding` rather than show less than there is: a lost piece is never an empty answer, a session is
+called unknown only by a state that has passed the log's end, and an older state than asked for is waited out.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from gateway.news import News
+from producer.cache import Argument, Cache, Script
+from producer.checkpoint import read_entry
+from producer.freshness import LogEnds
+from surfacelog.errors import CODES, ProtocolError
+from surfacelog.keys import PartitionKeys, SessionKeys, partition_of, record_key, tag_of
+
+__all__ = ["FIRST_VERSION", "View", "Viewer"]
+
+FIRST_VERSION = 1
+FLIPS_MAX = 4
+POLL_S = 0.05
+NEGATIVE_POLL_S = 0.01
+# How long a state may need to pass the log's end before a negative answer is put off.
+NEGATIVE_WAIT_S = 2.0
+
+KeysOf = Callable[[SessionKeys], Sequence[bytes]]
+
+
+class View(msgspec.Struct, frozen=True, gc=False):
+    """`seq`: the next event's. `generation`: the content generation. `count`: messages of it; `pointer`: names
+    their list. `faulted`: the session is parked, this is its last good state. `rest`: the script's own answers."""
+
+    key: bytes
+    partition: int
+    version: int
+    open_id: str
+    seq: int
+    generation: int
+    count: int
+    pointer: str
+    faulted: bool
+    rest: list[Any]
+
+
+class Viewer:
+    """Reads through one cache; `ends` tells where the log ends, `news` when a partition went on."""
+
+    def __init__(self, cache: Cache, topic: str, partitions: int, ends: LogEnds, news: News) -> None:
+        self._cache = cache
+        self._ends = ends
+        self._news = news
+        self._keys = [
+            PartitionKeys(tag_of(number, partitions, topic), FIRST_VERSION) for number in range(partitions)
+        ]
+
+    async def look(
+        self, tenant: str, session: str, script: Script, keys_of: KeysOf, args: Sequence[Argument]
+    ) -> View:
+        """The session now, in one round trip. Raises `no-session`, `gone`, `rebuilding` or what halted the
+        partition, CacheUnavailable and Unavailable."""
+        key = record_key(tenant, session)
+        partition = partition_of(key, len(self._keys))
+        place, found = await self._see(key, partition, script, keys_of, args)
+        if found is not None:
+            return found
+        try:
+            async with asyncio.timeout(NEGATIVE_WAIT_S):
+                end = await self._ends.after_now(partition)
+                while place < end:
+                    await asyncio.sleep(NEGATIVE_POLL_S)
+                    place, found = await self._see(key, partition, script, keys_of, args)
+                    if found is not None:
+                        return found
+        except TimeoutError:
+            raise ProtocolError("rebuilding", "the cache is behind the log; try again") from None
+        raise ProtocolError("no-session", "no session of this id exists; create it first")
+
+    async def reach(
+        self,
+        tenant: str,
+        session: str,
+        script: Script,
+        keys_of: KeysOf,
+        args: Sequence[Argument],
+        wanted: Callable[[View], int],
+        wait_s: float,
+    ) -> View:
+        """The session as soon as its state has come to the seq that is `wanted` of it; raises `rebuilding` with
+        the present position when it has not after `wait_s`, and what `look` raises."""
+        found = await self.look(tenant, session, script, keys_of, args)
+        seq = wanted(found)
+        if found.seq >= seq:
+            return found
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_s
+        async with self._news.watch(found.partition) as watch:
+            while found.seq < seq and (left := until - loop.time()) > 0:
+                await watch.wait(min(POLL_S, left))
+                found = await self.look(tenant, session, script, keys_of, args)
+        if found.seq < seq:
+            raise ProtocolError(
+                "rebuilding",
+                f"the state has not come to seq {seq} yet; try again",
+                seq=found.seq,
+                generation=found.generation,
+            )
+        return found
+
+    async def _see(
+        self, key: bytes, partition: int, script: Script, keys_of: KeysOf, args: Sequence[Argument]
+    ) -> tuple[int, View | None]:
+        """(the checkpoint's next offset, what is there); None when this state knows no such session."""
+        for _ in range(FLIPS_MAX):
+            keys = self._keys[partition]
+            own = keys.session(key)
+            names = (keys.serving, keys.checkpoint, keys.directory, own.meta, *keys_of(own))
+            seen = await self._cache.run(script, names, (keys.version, key, *args))
+            if len(seen) > 1:
+                return _judge(key, partition, keys.version, seen)
+            if seen[0] is None:
+                raise rebuilding()
+            # Another projection version serves now: what was read is not what readers use.
+            self._keys[partition] = PartitionKeys(keys.tag, int(seen[0]))
+        raise rebuilding()
+
+    def channel(self, partition: int) -> bytes:
+        """The channel on which a partition's news comes."""
+        return self._keys[partition].news
+
+
+def _judge(key: bytes, partition: int, version: int, seen: list[Any]) -> tuple[int, View | None]:
+    place, entry, meta = seen[1], read_entry(seen[2]), seen[3]
+    if not place or place[0] is None:
+        raise rebuilding()
+    if place[2]:
+        code = place[2].decode()
+        raise ProtocolError(code if code in CODES else "unavailable", "this session's partition stands still")
+    next_offset = int(place[0])
+    if next_offset < int(place[1] or 0):
+        raise rebuilding()
+    if not meta or meta[0] is None:
+        if entry is not None and entry.status == "deleted":
+            raise _gone()
+        if seen[2] is not None:
+            # The directory knows it, so it is lost here and will be folded anew.
+            raise rebuilding()
+        return next_offset, None
+    status, open_id, seq, generation, count, pointer = meta
+    if status == b"deleted":
+        raise _gone()
+    if seq is None or generation is None or count is None or open_id is None:
+        raise rebuilding()
+    faulted = entry is not None and entry.status == "faulted"
+    return next_offset, View(
+        key,
+        partition,
+        version,
+        open_id.decode(),
+        int(seq),
+        int(generation),
+        int(count),
+        (pointer or b"").decode(),
+        faulted,
+        list(seen[4:]),
+    )
+
+
+def rebuilding() -> ProtocolError:
+    """The state cannot be shown whole now."""
+    return ProtocolError("rebuilding", "the session's state is being read again from the log; try again")
+
+
+def _gone() -> ProtocolError:
+    return ProtocolError("gone", "the session was deleted; use another id")
