@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw
 from surfacelog import lossless
 from surfacelog.errors import ContractError
 
-__all__ = ["Block", "Body", "Message", "body_of", "call_of", "result_digest"]
+__all__ = ["Block", "Body", "Message", "body_of", "result_of"]
 
 
 class Block(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -49,8 +49,9 @@ _wrapper = msgspec.json.Decoder(_Wrapper)
 _message = msgspec.json.Decoder(Message)
 
 
-def body_of(kind: str, data: bytes) -> Body:
-    """The body of a surface event of type `kind`; raises `message-invalid`."""
+def body_of(kind: str, data: bytes, *, checked: bool = True) -> Body:
+    """The body of a surface event of type `kind`; raises `message-invalid`, unless `checked` is off: then a
+    message without a list of blocks counts as one without blocks."""
     try:
         if kind == "user/message":
             return Body(data, _message.decode(data))
@@ -58,46 +59,41 @@ def body_of(kind: str, data: bytes) -> Body:
         raw = bytes(wrapper.message)
         return Body(raw, _message.decode(raw), wrapper.header_seq, wrapper.error is not UNSET)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return _careful(kind, data)
+        return _careful(kind, data, checked)
 
 
-def _careful(kind: str, data: bytes) -> Body:
+def _careful(kind: str, data: bytes, checked: bool) -> Body:
     value = lossless.read(data)
     raw, header_seq, error = data, UNSET, False
     if kind != "user/message":
-        slices = lossless.members(data)
-        if slices is None or "message" not in slices:
-            raise ContractError("message-invalid", "data has no message")
-        raw = slices["message"]
-        header_seq, error = value.get("headerSeq", UNSET), "error" in value
-        value = value["message"]
+        slices = lossless.members(data) or {}
+        raw = slices.get("message", b"null")
+        if type(value) is dict:
+            header_seq, error = value.get("headerSeq", UNSET), "error" in value
+            value = value.get("message")
     try:
         message = msgspec.convert(value, Message)
     except msgspec.ValidationError:
-        raise ContractError(
-            "message-invalid", "a message is an object whose content is a list of blocks (objects)"
-        ) from None
+        if checked:
+            raise ContractError(
+                "message-invalid", "a message is an object whose content is a list of blocks (objects)"
+            ) from None
+        message = Message([])
     return Body(raw, message, header_seq, error)
 
 
-def call_of(strict: bool, body: Body, data: bytes) -> str:
-    """The id of the call that a tool result answers, or an empty string."""
-    if strict:
-        call = body.message.tool_call_id
-    else:
-        first = lossless.read(data)["message"]["content"][:1]
-        call = first[0].get("toolCallId", first[0].get("callId")) if first else None
-    return call if type(call) is str else ""
-
-
-def result_digest(strict: bool, data: bytes) -> str:
-    """Hex digest of a tool result's data without its content: equal exactly when the rest is deeply equal.
-    Raises `message-invalid`."""
+def result_of(strict: bool, data: bytes, *, checked: bool = True) -> tuple[str, str]:
+    """(digest, call) of a tool result: the hex digest of its data without the content, equal exactly when the rest
+    is deeply equal, and the id of the call that it answers. Raises `message-invalid` as `body_of`."""
     value = lossless.read(data)
-    holder = value["message"]
-    if not strict:
-        blocks = holder["content"]
-        holder = blocks[0] if blocks else {}
-    if type(holder.pop("content", None)) is not list:
-        raise ContractError("message-invalid", "a tool result's content is a list of blocks")
-    return blake2b(lossless.canonical(value), digest_size=16).hexdigest()
+    holder = value.get("message") if type(value) is dict else None
+    if not strict and type(holder) is dict:
+        blocks = holder.get("content")
+        holder = blocks[0] if type(blocks) is list and blocks else None
+    if type(holder) is not dict or type(holder.pop("content", None)) is not list:
+        if checked:
+            raise ContractError("message-invalid", "a tool result's content is a list of blocks")
+        holder = holder if type(holder) is dict else {}
+    call = holder.get("toolCallId") if strict else holder.get("toolCallId", holder.get("callId"))
+    digest = blake2b(lossless.canonical(value), digest_size=16).hexdigest()
+    return digest, call if type(call) is str else ""

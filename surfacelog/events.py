@@ -19,6 +19,7 @@ __all__ = [
     "Event",
     "decode_event",
     "encode_line",
+    "event_decoder",
     "read_data",
     "read_draft",
     "read_event",
@@ -51,7 +52,7 @@ class Draft(msgspec.Struct, frozen=True, gc=False, rename="camel", forbid_unknow
     source_event_seqs: Raw | UnsetType = UNSET
 
 
-_event = msgspec.json.Decoder(Event)
+event_decoder = msgspec.json.Decoder(Event)
 _draft = msgspec.json.Decoder(Draft)
 _text = msgspec.json.Encoder()
 # Data adds one level to the envelope's own.
@@ -72,7 +73,7 @@ def read_event(line: bytes) -> Event:
 def decode_event(line: bytes) -> Event:
     """The envelope on a line that `read_event` accepted before, without looking into `data` again."""
     try:
-        return _event.decode(line)
+        return event_decoder.decode(line)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return _careful(line, Event)
 

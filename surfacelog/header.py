@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from surfacelog.contract import SURFACE_TYPES
 from surfacelog.errors import ProtocolError
 
 __all__ = ["Header", "read_header"]
@@ -51,4 +52,6 @@ def read_header(value: bytes) -> Header:
         raise ProtocolError("malformed", f"rules revision {header.rules} is not known here; use {RULES}")
     if len(header.vocabulary) > VOCABULARY_MAX or not 0 <= header.inherited_event_count <= 2**53:
         raise ProtocolError("malformed", f"at most {VOCABULARY_MAX} vocabulary types and 2^53 inherited events")
+    if not SURFACE_TYPES.isdisjoint(header.vocabulary) or "" in header.vocabulary:
+        raise ProtocolError("malformed", "the vocabulary names log-only types; a surface type cannot be one")
     return header

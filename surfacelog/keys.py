@@ -93,7 +93,7 @@ def slot_of(tag: bytes) -> int:
 
 @lru_cache(maxsize=4096)
 def tag_of(partition: int, partitions: int, topic: str) -> bytes:
-    """A hash tag for the partition whose slot is near partition/partitions of all slots: shards get even shares."""
+    """A hash tag for the partition whose slot is near partition/partitions of all: shards get even shares."""
     width = SLOTS / partitions
     low, high = int(partition * width), max(int((partition + 1) * width), int(partition * width) + 1)
     for salt in range(1 << 22):

@@ -25,6 +25,7 @@ __all__ = [
     "check_span",
     "check_targets",
     "count_images",
+    "find_span",
     "read_op",
     "read_sources",
     "read_targets",
@@ -145,20 +146,26 @@ def check_header(body: Body, headers: Mapping[int, ToolTable]) -> None:
             _refuse("developer-tool-incomplete", f"the header defines {block.tool_name!a} incompletely")
 
 
-def check_span(
-    span: Span, sources: Sequence[int], seqs: Sequence[int], entries: Sequence[Node]
-) -> tuple[int, tuple[Node, ...]]:
-    """(position, nodes) of the range on the current surface: by place, never by number."""
+def find_span(span: Span, seqs: Sequence[int]) -> tuple[int, int]:
+    """First and last position of the range on the current surface: by place, never by number."""
     try:
-        position = seqs.index(span.start)
+        first = seqs.index(span.start)
     except ValueError:
         _refuse("replace-start-missing", f"seq {span.start} is not on the current surface")
     try:
         last = seqs.index(span.end)
     except ValueError:
         _refuse("replace-end-missing", f"seq {span.end} is not on the current surface")
-    if position > last:
+    if first > last:
         _refuse("replace-range-reversed", f"seq {span.start} stands behind seq {span.end} on the surface")
+    return first, last
+
+
+def check_span(
+    span: Span, sources: Sequence[int], seqs: Sequence[int], entries: Sequence[Node]
+) -> tuple[int, tuple[Node, ...]]:
+    """(position, nodes) of the range on the current surface, all of them among the sources."""
+    position, last = find_span(span, seqs)
     missing = set(seqs[position : last + 1]).difference(sources)
     if missing:
         _refuse("sources-incomplete", f"sourceEventSeqs lacks shadowed nodes, first {min(missing)}")

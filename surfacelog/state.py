@@ -14,7 +14,7 @@ from surfacelog.records import KeyClaim, fence_text
 from surfacelog.surface import Plan, Surface
 from surfacelog.verdict import Verdict
 
-__all__ = ["Changes", "SessionState", "UsedKey"]
+__all__ = ["SETTLED_MAX", "Changes", "SessionState", "UsedKey"]
 
 # The windows are part of `rules: 1`: every replay keeps the same.
 SETTLED_MAX = 64
@@ -50,7 +50,7 @@ class Changes:
 
 
 class SessionState:
-    """Mutable. `status`: absent, open or deleted. `last`: offset of the last record folded, whatever its verdict."""
+    """Mutable. `status`: absent, open or deleted. `last`: offset of the last record folded, any verdict."""
 
     __slots__ = (
         "accepted",

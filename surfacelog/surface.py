@@ -9,8 +9,9 @@ from typing import NoReturn
 from msgspec import UNSET
 
 from surfacelog import rules
-from surfacelog.body import Body, body_of, call_of, result_digest
+from surfacelog.body import Body, body_of, result_of
 from surfacelog.contract import CONTRACTS
+from surfacelog.derive import is_empty
 from surfacelog.errors import ContractError
 from surfacelog.events import Event
 from surfacelog.node import Node, Plan
@@ -27,6 +28,7 @@ class Surface:
     never copies the node list. `open_calls`: call id -> seq of the assistant message that made it, in order."""
 
     __slots__ = (
+        "_checked",
         "_contract",
         "_entries",
         "_paired",
@@ -47,8 +49,11 @@ class Surface:
         checks: str = "surface",
         vocabulary: Sequence[str] = (),
         base_seq: int = 0,
+        content: str = "checked",
     ) -> None:
+        """`content="trusted"` leaves the rules about an event's own data out: they were decided before."""
         self._contract = CONTRACTS[contract]
+        self._checked = content == "checked"
         self._paired = checks == "paired"
         self._types = self._contract.log_types.union(vocabulary) if vocabulary else self._contract.log_types
         self._entries: list[Node] = []
@@ -117,7 +122,7 @@ class Surface:
         targets: list[rules.Target] = []
         if self._contract.strict:
             if kind == "request/header":
-                header = table_of(bytes(event.data))
+                header = table_of(bytes(event.data), checked=self._checked)
             elif kind == "image/offload":
                 targets = rules.read_targets(bytes(event.data))
         if event.surface_op is not UNSET:
@@ -133,9 +138,9 @@ class Surface:
         strict = self._contract.strict
         kind = event.type
         data = bytes(event.data)
-        body = body_of(kind, data)
+        body = body_of(kind, data, checked=self._checked)
         node = self._node(event, body, data)
-        if strict:
+        if strict and self._checked:
             rules.check_local(kind, body)
         span = rules.read_op(event, self._contract)
         sources = rules.read_sources(event, self._contract, span)
@@ -154,16 +159,16 @@ class Surface:
 
     def _node(self, event: Event, body: Body, data: bytes) -> Node:
         kind, blocks = event.type, body.message.content
+        empty = not blocks if self._checked else is_empty(body.raw)
         if kind == "tool/result":
-            digest = result_digest(self._contract.strict, data)
-            call = call_of(self._contract.strict, body, data)
+            digest, call = result_of(self._contract.strict, data, checked=self._checked)
             return Node(event.seq, kind, digest, rules.count_images(blocks), call=call)
         if kind == "user/message":
             return Node(event.seq, kind, images=rules.count_images(blocks))
         if kind == "assistant/message":
             calls = tuple([b.id for b in blocks if b.type == "tool-call" and type(b.id) is str])
-            return Node(event.seq, kind, empty=not blocks, calls=calls, answers=event.seq if calls else -1)
-        return Node(event.seq, kind, empty=not blocks)
+            return Node(event.seq, kind, empty=empty, calls=calls, answers=event.seq if calls else -1)
+        return Node(event.seq, kind, empty=empty)
 
     def _pair_append(self, node: Node) -> tuple[Node, Calls | None]:
         if node.calls:

@@ -32,30 +32,27 @@ NO_TOOLS = _table({})
 _memo: dict[int, tuple[bytes, ToolTable]] = {}
 
 
-def table_of(data: bytes) -> ToolTable:
-    """The table of a `request/header` event's data; raises ContractError with the header rule that it breaks."""
+def table_of(data: bytes, *, checked: bool = True) -> ToolTable:
+    """The table of a `request/header` event's data; raises ContractError with the header rule that it breaks,
+    unless `checked` is off."""
     known = _memo.get(len(data))
     if known is not None and known[0] == data:
         return known[1]
-    table = _read_table(data)
-    if len(data) <= MEMO_BYTES_MAX:
+    table = _read_table(data, checked)
+    if checked and len(data) <= MEMO_BYTES_MAX:
         if len(_memo) >= MEMO_COUNT:
             _memo.clear()
         _memo[len(data)] = (data, table)
     return table
 
 
-def _read_table(data: bytes) -> ToolTable:
+def _read_table(data: bytes, checked: bool) -> ToolTable:
     value = read(data)
     header = value.get("header") if type(value) is dict else None
     if type(header) is not dict:
         return NO_TOOLS
-    if "system" in header:
-        raise ContractError("header-system", "the system prompt is a system/message; leave header.system out")
-    if header.get("tools") == []:
-        raise ContractError("header-empty-tools", "leave header.tools out when there are none")
-    if header.get("adapterDefaults") == {}:
-        raise ContractError("header-empty-defaults", "leave header.adapterDefaults out when there are none")
+    if checked:
+        _check_header(header)
     tools = header.get("tools")
     found: dict[str, str] = {}
     for tool in tools if type(tools) is list else ():
@@ -63,6 +60,15 @@ def _read_table(data: bytes) -> ToolTable:
         if type(name) is str:
             found[name] = "double" if name in found else _completeness(tool)
     return _table(found) if found else NO_TOOLS
+
+
+def _check_header(header: dict[str, Any]) -> None:
+    if "system" in header:
+        raise ContractError("header-system", "the system prompt is a system/message; leave header.system out")
+    if header.get("tools") == []:
+        raise ContractError("header-empty-tools", "leave header.tools out when there are none")
+    if header.get("adapterDefaults") == {}:
+        raise ContractError("header-empty-defaults", "leave header.adapterDefaults out when there are none")
 
 
 def _completeness(tool: dict[str, Any]) -> str:
