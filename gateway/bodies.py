@@ -9,8 +9,9 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from surfacelog.errors import ProtocolError
-from surfacelog.events import Draft
+from surfacelog.errors import ContractError, ProtocolError
+from surfacelog.events import Draft, read_draft
+from surfacelog.lossless import DEPTH_MAX, elements, members
 
 __all__ = ["Append", "ClaimWish", "Opening", "read_append", "read_body", "read_claim_wish", "read_opening"]
 
@@ -68,6 +69,8 @@ _list = msgspec.json.Decoder(list[Draft])
 _body = msgspec.json.Decoder(_Body)
 _opening = msgspec.json.Decoder(Opening)
 _wish = msgspec.json.Decoder(ClaimWish)
+# The body's own containers come on top of those of an event and of its data.
+_DEPTH_MAX = DEPTH_MAX + 3
 _EVENT_FIELDS = ("type", "data", "time", "ignorable", "surface_op", "source_event_seqs")
 _SETTINGS = ("expected_seq", "ack", "timeout_ms")
 
@@ -98,13 +101,15 @@ def _unreadable(error: Exception) -> ProtocolError:
 
 
 def read_append(body: bytes) -> Append:
-    """The events of an append request: one event, an array of them, or `{"events": […], …settings}`."""
+    """The events of an append request: one event, an array of them, or `{"events": […], …settings}`. Raises
+    `bad-request`, or ContractError for an event that no session takes."""
     try:
         if body.lstrip()[:1] == b"[":
             return Append(_list.decode(body))
         found = _body.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise _unreadable(error) from None
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        # Also what msgspec does not read and the contract takes, as lone surrogate escapes.
+        return _read_carefully(body)
     if isinstance(found.events, UnsetType):
         return Append([_single(found)])
     if any(getattr(found, name) is not UNSET for name in _EVENT_FIELDS):
@@ -118,6 +123,32 @@ def _single(found: _Body) -> Draft:
     if isinstance(found.type, UnsetType) or isinstance(found.data, UnsetType):
         raise ProtocolError("bad-request", "an event has `type` and `data`")
     return Draft(found.type, found.data, found.time, found.ignorable, found.surface_op, found.source_event_seqs)
+
+
+def _read_carefully(body: bytes) -> Append:
+    try:
+        if body.lstrip()[:1] == b"[":
+            return Append([read_draft(event) for event in elements(body, _DEPTH_MAX) or ()])
+        found = members(body, _DEPTH_MAX)
+        if found is None:
+            raise ProtocolError(
+                "bad-request", "a body is an event, an array of events, or an object with `events`"
+            )
+        if "events" not in found:
+            return Append([read_draft(body)])
+        drafts = elements(found.pop("events"), _DEPTH_MAX)
+        if drafts is None:
+            raise ProtocolError("bad-request", "`events` is an array")
+        # Of the rest nothing may be as strange as an event is.
+        rest = msgspec.json.encode({name: msgspec.Raw(raw) for name, raw in found.items()})
+        wish = _body.decode(rest)
+        if any(getattr(wish, name) is not UNSET for name in _EVENT_FIELDS):
+            raise ProtocolError("bad-request", "send either one event or `events`, not both")
+        return Append([read_draft(event) for event in drafts], wish.expected_seq, wish.ack, wish.timeout_ms)
+    except ContractError as error:
+        raise _unreadable(error) if error.code == "json-invalid" else error from None
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise _unreadable(error) from None
 
 
 def read_opening(body: bytes) -> Opening:

@@ -21,6 +21,7 @@ HTTP_CODES: Mapping[str, str] = {
 
 STATUS: Mapping[str, int] = {
     "bad-request": 400,
+    "json-invalid": 400,
     "malformed": 400,
     "unauthorized": 401,
     "no-session": 404,

@@ -1,0 +1,104 @@
+"""Request bodies: their shapes, and a limit that holds while reading."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.bodies import read_append, read_body, read_claim_wish, read_opening
+from surfacelog.errors import ContractError, ProtocolError
+
+
+async def chunks(count: int, seen: list[int]) -> AsyncIterator[bytes]:
+    for number in range(count):
+        seen.append(number)
+        yield b"x" * 100
+
+
+async def test_a_body_is_refused_while_it_is_read_and_not_behind_its_end() -> None:
+    seen: list[int] = []
+    with pytest.raises(ProtocolError) as refusal:
+        await read_body(chunks(1000, seen), None, 250)
+    assert refusal.value.code == "too-large"
+    assert len(seen) == 3
+
+
+async def test_a_body_that_announces_too_much_is_not_read_at_all() -> None:
+    seen: list[int] = []
+    with pytest.raises(ProtocolError):
+        await read_body(chunks(1, seen), "251", 250)
+    assert seen == []
+
+
+async def test_a_body_of_exactly_the_limit_passes() -> None:
+    assert await read_body(chunks(2, []), "200", 200) == b"x" * 200
+
+
+def test_one_event_a_list_and_an_object_of_events_mean_the_same() -> None:
+    event = b'{"type":"user/message","data": {"b" : 1.0, "a":"\\ud800"},"surfaceOp":"append"}'
+    one = read_append(event)
+    many = read_append(b"[" + event + b"]")
+    named = read_append(b'{"events":[' + event + b'],"expectedSeq":0,"ack":"logged","timeoutMs":5}')
+    assert one.drafts == many.drafts == named.drafts
+    assert bytes(one.drafts[0].data) == b'{"b" : 1.0, "a":"\\ud800"}'
+    assert (named.expected_seq, named.ack, named.timeout_ms) == (0, "logged", 5)
+    assert (one.expected_seq, one.ack, one.timeout_ms) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"nonsense",
+        b"1",
+        b"null",
+        b'"text"',
+        b"{}",
+        b'{"type":"a"}',
+        b'{"data":1}',
+        b'{"events":3}',
+        b'{"events":[],"unheard":3}',
+        b'{"type":"a","data":1,"events":[]}',
+        b'{"type":"a","data":1,"expectedSeq":1}',
+        b'{"events":[],"ack":"maybe"}',
+        b'{"type":"a","data":1}x',
+        b'{"type":"a","data":NaN}',
+        b'{"type":"\xff","data":1}',
+    ],
+)
+def test_an_append_that_cannot_be_read_is_a_bad_request(body: bytes) -> None:
+    with pytest.raises(ProtocolError) as refusal:
+        read_append(body)
+    assert refusal.value.code == "bad-request"
+
+
+@pytest.mark.parametrize(
+    ("event", "code"),
+    [
+        (b'{"type":1,"data":1}', "envelope-invalid"),
+        (b'{"type":"a","data":1,"seq":3}', "envelope-invalid"),
+        (b'{"type":"a","data":1,"unheard":3}', "envelope-invalid"),
+        (b'{"type":"a","data":1,"time":1.5}', "envelope-invalid"),
+        (b'{"type":"a","data":' + b"[" * 5000 + b"]" * 5000 + b"}", "depth-exceeded"),
+    ],
+)
+def test_an_event_that_no_session_takes_is_told_by_its_code(event: bytes, code: str) -> None:
+    for body in (event, b"[" + event + b"]", b'{"events":[' + event + b"]}"):
+        with pytest.raises(ContractError) as refusal:
+            read_append(body)
+        assert refusal.value.code == code
+
+
+def test_an_opening_without_a_body_asks_for_the_defaults() -> None:
+    assert read_opening(b" ").checks == "paired"
+
+
+@pytest.mark.parametrize("body", [b"[]", b'{"rules":2}', b'{"contract":"v9"}', b'{"inheritedEventCount":1}'])
+def test_an_opening_cannot_set_what_is_not_its_own(body: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        read_opening(body)
+
+
+def test_a_claim_names_its_owner() -> None:
+    with pytest.raises(ProtocolError):
+        read_claim_wish(b"{}")
+    assert read_claim_wish(b'{"owner":"me"}').takeover is False
