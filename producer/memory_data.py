@@ -80,6 +80,9 @@ class MemoryData:
             self._expiry[key] = self._clock() + int(flags[flags.index(b"PX") + 1]) / 1000
         return True
 
+    def _setnx(self, key: bytes, value: Argument) -> int:
+        return int(bool(self._set(key, value, b"NX")))
+
     def _del(self, *keys: bytes) -> int:
         return sum(self._find(key) is not None and self._drop(key) for key in keys)
 
@@ -142,6 +145,16 @@ class MemoryData:
         items = self._list(key)
         return items[int(index)] if -len(items) <= int(index) < len(items) else None
 
+    def _lpop(self, key: bytes, count: Argument) -> list[bytes] | None:
+        items = self._list(key)
+        if not items:
+            return None
+        gone = items[: int(count)]
+        del items[: int(count)]
+        if not items:
+            self._drop(key)
+        return gone
+
     def _ltrim(self, key: bytes, start: Argument, stop: Argument) -> bool:
         kept = self._lrange(key, start, stop)
         if kept:
@@ -155,6 +168,9 @@ class MemoryData:
             return 0
         self._expiry[key] = self._clock() + int(ttl_ms) / 1000
         return 1
+
+    def _persist(self, key: bytes) -> int:
+        return int(self._find(key) is not None and self._expiry.pop(key, None) is not None)
 
     def _pttl(self, key: bytes) -> int:
         if self._find(key) is None:
@@ -181,9 +197,9 @@ def _span(start: int, stop: int, length: int) -> slice:
 _COMMANDS: dict[str, Callable[..., Any]] = {
     name.removeprefix("_").upper(): getattr(MemoryData, name)
     for name in (
-        *("_get", "_set", "_del", "_exists", "_append", "_strlen", "_getrange"),
+        *("_get", "_set", "_setnx", "_del", "_exists", "_append", "_strlen", "_getrange"),
         *("_hset", "_hget", "_hmget", "_hgetall", "_hdel", "_hlen"),
-        *("_rpush", "_llen", "_lrange", "_lindex", "_ltrim"),
-        *("_pexpire", "_pttl", "_spublish"),
+        *("_rpush", "_llen", "_lrange", "_lindex", "_lpop", "_ltrim"),
+        *("_pexpire", "_persist", "_pttl", "_spublish"),
     )
 }

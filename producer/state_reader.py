@@ -15,14 +15,24 @@ from surfacelog.keys import PartitionKeys, SessionKeys
 from surfacelog.snapshot import Pieces, restore
 from surfacelog.state import SessionState
 
-__all__ = ["STATE_SCRIPT", "StateView", "parse_state", "parse_states", "read_state", "state_request"]
+__all__ = [
+    "LENGTHS",
+    "STATE_SCRIPT",
+    "StateView",
+    "parse_place",
+    "parse_state",
+    "parse_states",
+    "read_state",
+    "session_keys",
+    "state_request",
+]
 
 LENGTHS = ("messages", "surface", "transcript", "tail", "offsets", "recent", "keys", "headers", "tools")
 
 
 class StateView(msgspec.Struct, frozen=True):
     """`version`: the projection version that readers use, None when the cache holds nothing. `checkpoint`: None
-    when it is lost. `state`: None when the cache has no such session, or when it is not `whole` (a piece is missing
+    when it is lost. `state`: None when the cache has no such session, or it is not `whole` (a piece is missing
     or contradicts the others; the projector refolds it). `fresh`: the state was read now, and is not the caller's
     own. `entry`: the directory's word; one without a state means that the session was lost. `meta`, `lengths` (in
     the order of `LENGTHS`), `tail`: as found."""
@@ -74,10 +84,15 @@ def parse_state(answer: Any, known: SessionState | None = None) -> StateView:
 
 def parse_states(answer: Any, known: Sequence[SessionState | None]) -> list[StateView]:
     """The answer of `STATE_SCRIPT`, one view a session in the order in which they were asked for."""
-    serving, checkpoint, sessions = answer
+    version, place = parse_place(answer)
+    return [_view(version, place, found, held) for found, held in zip(answer[2], known, strict=True)]
+
+
+def parse_place(answer: Any) -> tuple[int | None, Checkpoint | None]:
+    """The serving version and the checkpoint in an answer of `STATE_SCRIPT`."""
+    serving, checkpoint, _ = answer
     version = int(serving) if serving is not None and serving.isdigit() else None
-    place = read_checkpoint(_fields(checkpoint))
-    return [_view(version, place, found, held) for found, held in zip(sessions, known, strict=True)]
+    return version, read_checkpoint(_fields(checkpoint))
 
 
 def _view(

@@ -1,0 +1,97 @@
+"""The records of one partition folded since the last commit. No I/O: `take` decides, the commit writes."""
+
+from collections import defaultdict
+
+import msgspec
+
+from producer.log import LogRecord
+from projector.held import Held
+from projector.trouble import Fault, Halted
+from surfacelog.accept import accept
+from surfacelog.errors import LedgerError, ProtocolError
+from surfacelog.keys import session_of
+from surfacelog.records import Record, read_record
+from surfacelog.verdict import Verdict
+
+__all__ = ["Fold", "commit_id", "is_ours", "verdict_payload"]
+
+# What one touched session adds to a call, and one event of it, beside its bytes: only to know when to cut.
+SESSION_VALUES = 30
+EVENT_VALUES = 3
+
+
+class Fold:
+    """`touched`: sessions with a record here. `moved`: those of them with an accepted record. `parked`: offsets of
+    records of parked sessions, left alone."""
+
+    def __init__(self) -> None:
+        self.touched: dict[bytes, Held] = {}
+        self.moved: set[bytes] = set()
+        self.parked: dict[bytes, list[int]] = defaultdict(list)
+        self.verdicts: dict[str, list[Verdict]] = defaultdict(list)
+        self.codes: dict[tuple[str, str], int] = defaultdict(int)
+        self.records = 0
+        self.values = 0
+        self.size_bytes = 0
+        self.last = -1
+        self.commit = ""
+        self.time_ms = 0
+
+    def take(self, record: LogRecord, held: Held | None) -> None:
+        """Folds one record; `held` is None when its key is not one of ours. Raises Fault (nothing can be said of
+        this fold any more) or Halted."""
+        if record.key is None:
+            raise Halted("malformed", f"the record at offset {record.offset} has no key; no session can be told")
+        read = read_record(record.headers, record.value)
+        if held is None:
+            self.codes["rejected", "malformed"] += 1
+        elif held.faulted:
+            self.parked[record.key].append(record.offset)
+        else:
+            self._accept(record, read, held)
+        self.records += 1
+        self.last = record.offset
+        self.commit = _id(read)
+        self.time_ms = record.time
+
+    def _accept(self, record: LogRecord, read: Record | None, held: Held) -> None:
+        assert record.key is not None
+        try:
+            verdict = accept(held.state, read, record.offset)
+        except LedgerError as error:
+            raise Fault(record.key, record.offset, error.code, _id(read)) from error
+        except Exception as error:
+            raise Fault(record.key, record.offset, "faulted", _id(read)) from error
+        self.codes[verdict.outcome, verdict.code] += 1
+        if read is not None and read.reply:
+            self.verdicts[read.reply].append(verdict.told())
+        if record.key not in self.touched:
+            self.touched[record.key] = held
+            self.values += SESSION_VALUES
+        if verdict.outcome == "accepted":
+            self.moved.add(record.key)
+            self.values += EVENT_VALUES * len(verdict.plans)
+        self.size_bytes += len(record.value or b"")
+
+
+def commit_id(record: LogRecord) -> str:
+    """The id by which a record is known again; empty when it cannot be read."""
+    return _id(read_record(record.headers, record.value))
+
+
+def _id(read: Record | None) -> str:
+    return "" if read is None else read.id
+
+
+def is_ours(key: bytes) -> bool:
+    """Whether a record key names a session."""
+    try:
+        session_of(key)
+    except ProtocolError:
+        return False
+    return True
+
+
+def verdict_payload(verdicts: list[Verdict]) -> bytes:
+    """Verdicts as one message to the producer that waits for them."""
+    return msgspec.json.encode(verdicts)

@@ -1,0 +1,72 @@
+"""A session in a worker's memory: its state, and what the cache is known to hold of it."""
+
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from producer.checkpoint import DirEntry
+from producer.state_reader import StateView
+from surfacelog.keys import SessionKeys
+from surfacelog.snapshot import meta_of
+from surfacelog.state import Changes, SessionState
+
+__all__ = [
+    *("HEADERS", "KEYS", "MESSAGES", "OFFSETS", "RECENT", "SURFACE", "TAIL", "TOOLS", "TRANSCRIPT"),
+    "Held",
+    "NO_LENGTHS",
+]
+
+MESSAGES, SURFACE, TRANSCRIPT, TAIL, OFFSETS, RECENT, KEYS, HEADERS, TOOLS = range(9)
+NO_LENGTHS = (0,) * 9
+
+
+class Held:
+    """`pointer`: `<content generation>:<nonce>` of the messages list. `lengths`: as `state_reader.LENGTHS`.
+    `tail`: the lengths of the event lines in the tail. `message_bytes`: at least the size of all messages.
+    `meta`: as it was written last."""
+
+    __slots__ = ("digests", "entry", "lengths", "message_bytes", "meta", "own", "pointer", "state", "tail")
+
+    def __init__(self, own: SessionKeys, state: SessionState | None = None) -> None:
+        self.own = own
+        self.state = state or SessionState()
+        self.state.changes = Changes()
+        self.entry: DirEntry | None = None
+        self.pointer = b""
+        self.lengths: tuple[int, ...] = NO_LENGTHS
+        self.tail: deque[int] = deque()
+        self.message_bytes = 0
+        self.digests = {table.digest for table in self.state.surface.headers.values()}
+        self.meta: dict[bytes, bytes] = {}
+
+    @classmethod
+    def loaded(cls, own: SessionKeys, view: StateView) -> "Held":
+        """What a whole view describes."""
+        held = cls(own, view.state)
+        held.entry = view.entry
+        held.pointer = view.meta.get(b"mk", b"")
+        held.lengths = view.lengths
+        held.tail = deque(len(line) for line in view.tail)
+        held.message_bytes = int(view.meta.get(b"bytes", b"0"))
+        held.meta = dict(view.meta)
+        return held
+
+    @property
+    def faulted(self) -> bool:
+        """Whether the session is parked."""
+        return self.entry is not None and self.entry.status == "faulted"
+
+    @property
+    def weight(self) -> int:
+        """A rough size in memory, bytes."""
+        state = self.state
+        return 6000 + 250 * len(state.surface.entries) + 500 * (len(state.recent) + len(state.keys))
+
+    def fields(self, pointer: bytes, lengths: Sequence[int], message_bytes: int) -> dict[bytes, bytes]:
+        """The whole `meta` hash."""
+        return meta_of(self.state) | {
+            b"mk": pointer,
+            b"sizes": msgspec.json.encode(lengths),
+            b"bytes": b"%d" % message_bytes,
+        }

@@ -1,0 +1,32 @@
+"""What the projector counts, for Prometheus."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+__all__ = ["ProjectorMetrics"]
+
+_STAGE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+
+
+class ProjectorMetrics:
+    """Counters and gauges in the registry that is passed in."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        own = registry if registry is not None else CollectorRegistry()
+        name = "surfacelog_projector_"
+        self.registry = own
+        self.lag_records = Gauge(name + "lag_records", "Records not yet folded", ["partition"], registry=own)
+        self.lag_seconds = Gauge(
+            name + "lag_seconds", "Age of the newest folded record when it was folded", ["partition"], registry=own
+        )
+        self.verdicts = Counter(name + "verdicts", "Verdicts", ["outcome", "code"], registry=own)
+        self.batches = Counter(name + "batches", "Script calls that moved a checkpoint", registry=own)
+        self.records = Counter(name + "records", "Records folded", registry=own)
+        self.refolded = Counter(name + "refolded_sessions", "Sessions folded anew from the log", registry=own)
+        self.rebuilds = Counter(name + "rebuilds", "Partitions folded anew from the log's start", registry=own)
+        self.moved = Counter(name + "checkpoint_mismatches", "Checkpoints that another moved", registry=own)
+        self.parked = Counter(name + "parked_sessions", "Sessions parked after a fault", registry=own)
+        self.halted = Gauge(name + "halted_partitions", "Partitions that stand still", registry=own)
+        self.held = Gauge(name + "held_sessions", "Session states in memory", registry=own)
+        self.stage_seconds = Histogram(
+            name + "stage_seconds", "Time of each stage", ["stage"], buckets=_STAGE_BUCKETS, registry=own
+        )

@@ -1,0 +1,265 @@
+"""The projection of one partition: folds its records and writes what they changed, each batch in one atomic step.
+
+Nothing is written over a state that is not the one held: another worker's progress makes this one load anew, a
+session whose keys are damaged is folded anew from the log.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from producer.checkpoint import Checkpoint
+from producer.log import LogRecord
+from producer.state_reader import STATE_SCRIPT, parse_place, parse_states, state_request
+from projector.commit import Call
+from projector.delta import changed_delta
+from projector.fold import Fold, is_ours, verdict_payload
+from projector.held import Held
+from projector.metrics import ProjectorMetrics
+from projector.opening import PARTITION, check_place, open_partition
+from projector.parking import park
+from projector.refold import refold_session
+from projector.rewrite import Rewrite, rewrite
+from projector.session_write import Written, check_session, write_session
+from projector.site import Site
+from projector.staging import StagingLost
+from projector.states import States
+from projector.trouble import Broken, Fault, Moved
+
+__all__ = ["PartitionProjection"]
+
+TRIES = 8
+LOAD_SESSIONS_MAX = 64
+# Fold speed is told from batches that are large enough to show it.
+RATE_RECORDS_MIN = 50
+
+
+class PartitionProjection:
+    """`open` first; then `project` records in offset order, or `advance`."""
+
+    def __init__(self, site: Site, states: States, metrics: ProjectorMetrics) -> None:
+        self.site = site
+        self.keys = site.keys
+        self.partition = site.partition
+        self.place = Checkpoint()
+        self._states = states
+        self._metrics = metrics
+        self._reached = -1
+        self._suspect = -1
+
+    async def open(self) -> int:
+        """Loads the checkpoint; the offset to go on from. Raises as `open_partition`."""
+        self.drop()
+        self.place = await open_partition(self.site, self._reached)
+        self._reached = self.place.next
+        return self.place.next
+
+    def drop(self) -> None:
+        """Forgets all states: on assign, loss and seek, and whenever it is unclear what was written."""
+        self._states.drop_partition(self.partition)
+
+    async def advance(self, until: int) -> int:
+        """Fetches, folds and commits up to the offset `until` or the log's end; the offset reached."""
+        site = self.site
+        while self.place.next < until:
+            start = self.place.next
+            records = await site.log.read(self.partition, start, site.settings.batch_records, site.timeout_ms)
+            if not records:
+                break
+            await self.project([record for record in records if record.offset < until])
+            if self.place.next == start:
+                break
+        return self.place.next
+
+    async def project(self, records: Sequence[LogRecord]) -> None:
+        """Folds the records and commits them. Raises Moved (open again, and seek), Halted, Unavailable or
+        CacheUnavailable (it is unclear whether the last step was written: open again)."""
+        started = asyncio.get_running_loop().time()
+        for _ in range(TRIES):
+            todo = [record for record in records if record.offset >= self.place.next]
+            if not todo:
+                break
+            try:
+                await self._project(todo)
+            except Broken as broken:
+                await self._heal(broken.sessions)
+            except Fault as fault:
+                self.drop()
+                if fault.offset != todo[0].offset:
+                    self._suspect = fault.offset
+                    continue
+                self.place = await park(self.site, self.place, fault)
+                self._metrics.parked.inc()
+        else:
+            raise Moved
+        self._measure(len(records), asyncio.get_running_loop().time() - started)
+
+    def _measure(self, records: int, elapsed_s: float) -> None:
+        if records >= RATE_RECORDS_MIN and elapsed_s > 0:
+            rate = int(records / elapsed_s)
+            # Half of the newest, half of what was known: a slow stretch shows at once.
+            place = self.place
+            self.place = msgspec.structs.replace(place, rate=(place.rate + rate) // 2 if place.rate else rate)
+
+    async def tick(self) -> None:
+        """Looks at a quiet partition: raises Moved when its checkpoint is lost or not the one held, else tells
+        readers that somebody is there."""
+        call = Call()
+        check_place(call, self.keys, self.place)
+        call.write("SETNX", self.keys.serving, (self.keys.version,))
+        call.write("HSET", self.keys.checkpoint, (b"advanced_ms", b"%d" % self.site.now_ms()))
+        if await call.run(self.site.cache):
+            self.drop()
+            raise Moved
+
+    async def _project(self, records: Sequence[LogRecord]) -> None:
+        held = await self._load(records)
+        fold = Fold()
+        for record in records:
+            if fold.records and record.offset == self._suspect:
+                await self._commit(fold)
+                fold = Fold()
+            fold.take(record, held[record.key] if record.key is not None else None)
+            if fold.values >= self.site.settings.call_values or fold.size_bytes >= self.site.settings.call_bytes:
+                await self._commit(fold)
+                fold = Fold()
+        if fold.records:
+            await self._commit(fold)
+        self._states.trim()
+        self._metrics.held.set(len(self._states))
+
+    async def _load(self, records: Sequence[LogRecord]) -> dict[bytes, Held | None]:
+        """The states of all sessions of these records, from memory or from the cache."""
+        found: dict[bytes, Held | None] = {}
+        missing: list[bytes] = []
+        for record in records:
+            key = record.key
+            if key is None or key in found:
+                continue
+            found[key] = self._states.get(self.partition, key)
+            if found[key] is None and is_ours(key):
+                missing.append(key)
+        broken: set[bytes] = set()
+        for first in range(0, len(missing), LOAD_SESSIONS_MAX):
+            chunk = missing[first : first + LOAD_SESSIONS_MAX]
+            names, args = state_request(self.keys, [(key, b"") for key in chunk], tail=True)
+            answer = await self.site.cache.run(STATE_SCRIPT, names, args)
+            self._same_place(parse_place(answer)[1])
+            for key, view in zip(chunk, parse_states(answer, [None] * len(chunk)), strict=True):
+                own = self.keys.session(key)
+                if view.entry is None and not view.meta:
+                    found[key] = Held(own)
+                elif view.entry is not None and ((view.whole and view.state) or view.entry.status == "faulted"):
+                    found[key] = Held.loaded(own, view)
+                else:
+                    broken.add(key)
+        if broken:
+            raise Broken(broken)
+        return found
+
+    def _same_place(self, place: Checkpoint | None) -> None:
+        if place is None or place.next != self.place.next or place.epoch != self.place.epoch:
+            self.drop()
+            raise Moved
+
+    async def _commit(self, fold: Fold) -> None:
+        """Writes what was folded, in one step. On any failure nothing held is trusted any more."""
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        try:
+            rewrites = await self._rewrites(fold)
+            call, written, place = self._call(fold, rewrites)
+            failed = set(await call.run(self.site.cache))
+        except BaseException:
+            self.drop()
+            raise
+        if failed:
+            self.drop()
+            if PARTITION in failed:
+                self._metrics.moved.inc()
+                raise Moved
+            raise Broken(failed)
+        for session, kept in written.items():
+            kept.keep()
+            self._states.put(self.partition, session, kept.held)
+        self.place = place
+        self._reached = place.next
+        self._suspect = -1
+        self._count(fold, loop.time() - started)
+
+    async def _rewrites(self, fold: Fold) -> dict[bytes, Rewrite]:
+        found: dict[bytes, Rewrite] = {}
+        for session, held in fold.touched.items():
+            changes = held.state.changes
+            if changes is None or held.state.status != "open":
+                continue
+            if any(plan.op in ("replace", "offload") for plan in changes.plans):
+                try:
+                    found[session] = await rewrite(self.site.cache, held, changes.plans, self.site.nonce())
+                except StagingLost:
+                    raise Broken({session}) from None
+        return found
+
+    def _call(self, fold: Fold, rewrites: dict[bytes, Rewrite]) -> tuple[Call, dict[bytes, Written], Checkpoint]:
+        call, keys = Call(), self.keys
+        check_place(call, keys, self.place)
+        written: dict[bytes, Written] = {}
+        directory: list[bytes] = []
+        news: list[tuple[str, int, int]] = []
+        added = 0
+        for session, held in fold.touched.items():
+            state = held.state
+            if state.status == "absent":
+                continue
+            check_session(call, session, held)
+            delta = changed_delta(state, state.drain())
+            made = rewrites.get(session)
+            pointer = held.pointer or b"0:%s" % self.site.nonce().encode()
+            if made is not None:
+                delta.rebuilt = made.wanted
+                pointer = made.pointer
+            staged = made.staged_bytes if made is not None else None
+            written[session] = write_session(call, session, held, delta, self.site.bounds, pointer, staged)
+            directory += (session, written[session].entry.encode())
+            added += held.entry is None
+            if session in fold.moved:
+                news.append((session.decode("ascii"), state.next_seq, state.surface.content_generation))
+        for session, offsets in fold.parked.items():
+            call.write("RPUSH", keys.session(session).parked, offsets)
+        place = msgspec.structs.replace(
+            self.place,
+            next=fold.last + 1,
+            last=fold.last,
+            commit=fold.commit,
+            sessions=self.place.sessions + added,
+            advanced_ms=self.site.now_ms(),
+            opens=0,
+            naming=-1,
+        )
+        if directory:
+            call.write("HSET", keys.directory, directory)
+        call.write("SETNX", keys.serving, (keys.version,))
+        call.write("HSET", keys.checkpoint, place.fields())
+        for reply, verdicts in fold.verdicts.items():
+            call.publish(keys.verdicts(reply.encode()), verdict_payload(verdicts))
+        if news:
+            call.publish(keys.news, msgspec.json.encode(news))
+        return call, written, place
+
+    def _count(self, fold: Fold, elapsed_s: float) -> None:
+        metrics = self._metrics
+        metrics.batches.inc()
+        metrics.records.inc(fold.records)
+        metrics.stage_seconds.labels("commit").observe(elapsed_s)
+        for (outcome, code), count in fold.codes.items():
+            metrics.verdicts.labels(outcome, code).inc(count)
+        if fold.time_ms:
+            age_s = max(self.site.now_ms() - fold.time_ms, 0) / 1000
+            metrics.lag_seconds.labels(str(self.partition)).set(age_s)
+
+    async def _heal(self, sessions: set[bytes]) -> None:
+        self.drop()
+        for session in sorted(sessions):
+            self._metrics.refolded.inc()
+            await refold_session(self.site, self.place, session)

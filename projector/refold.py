@@ -1,0 +1,154 @@
+"""One session folded anew from the log, when its keys are damaged; all other sessions stay as they are."""
+
+from collections import deque
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from producer.checkpoint import Checkpoint, DirEntry
+from producer.log import LogRecord
+from producer.state_reader import STATE_SCRIPT, parse_states, state_request
+from projector.commit import Call
+from projector.delta import Delta, MessageList
+from projector.held import Held
+from projector.opening import check_place
+from projector.session_write import TailBounds, write_session
+from projector.site import Site
+from projector.staging import STAGE_BYTES_MAX, stage
+from projector.trouble import Moved
+from surfacelog.accept import accept
+from surfacelog.derive import offload
+from surfacelog.errors import LedgerError
+from surfacelog.records import read_record
+from surfacelog.snapshot import pieces
+from surfacelog.state import Changes, SessionState
+
+__all__ = ["Refold", "refold_session", "session_records"]
+
+SCAN_RECORDS = 2000
+
+
+class Refold:
+    """A session's state with all that its keys hold beside it. `fault`: (code, offset) of a record that cannot be
+    folded; those behind it are `parked`."""
+
+    def __init__(self, bounds: TailBounds) -> None:
+        self.state = SessionState()
+        self.state.changes = Changes()
+        self.bodies: dict[int, bytes] = {}
+        self.transcript: list[int] = []
+        self.commits: list[tuple[int, int]] = []
+        self.tail: deque[bytes] = deque(maxlen=bounds.events_max)
+        self.fault: tuple[str, int] | None = None
+        self.parked: list[int] = []
+
+    def take(self, record: LogRecord) -> None:
+        """Folds one record of the session."""
+        if self.fault is not None:
+            self.parked.append(record.offset)
+            return
+        try:
+            accept(self.state, read_record(record.headers, record.value), record.offset)
+        except Exception as error:
+            code = error.code if isinstance(error, LedgerError) else "faulted"
+            self.fault = (code, record.offset)
+            self.parked.append(record.offset)
+            return
+        self._keep(self.state.drain())
+
+    def _keep(self, changes: Changes) -> None:
+        self.transcript += changes.transcript
+        self.commits += changes.commits
+        self.tail.extend(changes.lines)
+        for plan in changes.plans:
+            for node in plan.removed:
+                self.bodies.pop(node.seq, None)
+            if plan.added is not None and plan.message is not None:
+                self.bodies[plan.added.seq] = plan.message
+            for _, _, new in plan.changed:
+                if new.seq in self.bodies:
+                    self.bodies[new.seq] = offload(self.bodies[new.seq], new.offloaded)
+
+    @property
+    def messages(self) -> list[bytes]:
+        """The derived messages in surface order."""
+        return [self.bodies[node.seq] for node in self.state.surface.entries if not node.empty]
+
+    def delta(self) -> Delta:
+        """All of it, to be written over whatever is there."""
+        found = pieces(self.state)
+        return Delta(
+            rows=found.surface,
+            rewritten=True,
+            rebuilt=MessageList([self.messages]),
+            transcript=self.transcript,
+            commits=self.commits,
+            lines=list(self.tail),
+            recent={name.decode(): entry for name, entry in found.recent.items()},
+            keys={name.decode(): entry for name, entry in found.keys.items()},
+            tables=dict(self.state.surface.headers),
+            fresh=True,
+        )
+
+
+async def session_records(site: Site, session: bytes, first: int, until: int) -> AsyncIterator[LogRecord]:
+    """The session's records in [first, until)."""
+    offset = first
+    while offset < until:
+        records = await site.log.read(site.partition, offset, SCAN_RECORDS, site.timeout_ms)
+        if not records:
+            return
+        for record in records:
+            if record.key == session and record.offset < until:
+                yield record
+        offset = records[-1].offset + 1
+
+
+async def refold_session(site: Site, place: Checkpoint, session: bytes) -> None:
+    """Folds the session from its first record up to the checkpoint and writes all of its keys anew. Raises Moved
+    when the checkpoint moved meanwhile."""
+    names, args = state_request(site.keys, [(session, b"")])
+    view = parse_states(await site.cache.run(STATE_SCRIPT, names, args), [None])[0]
+    held = Held(site.keys.session(session))
+    held.pointer = view.meta.get(b"mk", b"")
+    call = Call()
+    check_place(call, site.keys, place)
+    if view.entry is None:
+        # The directory never heard of it: what is there is left of an earlier filling of the cache.
+        _clear(call, held)
+    else:
+        refold = Refold(site.bounds)
+        async for record in session_records(site, session, view.entry.first, place.next):
+            refold.take(record)
+        await _write(site, call, session, held, refold, view.entry)
+    if await call.run(site.cache):
+        raise Moved
+
+
+async def _write(site: Site, call: Call, session: bytes, held: Held, refold: Refold, before: DirEntry) -> None:
+    state = held.state = refold.state
+    entry = before
+    if state.status == "absent":
+        _clear(call, held)
+    else:
+        delta = refold.delta()
+        pointer = b"%d:%s" % (state.surface.content_generation, site.nonce().encode())
+        assert delta.rebuilt is not None
+        staged = None
+        if delta.rebuilt.size_bytes > STAGE_BYTES_MAX:
+            own = held.own
+            staged = await stage(site.cache, own.messages + pointer, own.messages + held.pointer, delta.rebuilt)
+        entry = write_session(call, session, held, delta, site.bounds, pointer, staged).entry
+    if refold.fault is not None:
+        code, offset = refold.fault
+        entry = msgspec.structs.replace(entry, status="faulted", code=code, at=offset)
+        call.write("RPUSH", held.own.parked, refold.parked)
+    call.write("HSET", site.keys.directory, (session, entry.encode()))
+
+
+def _clear(call: Call, held: Held) -> None:
+    own = held.own
+    for key in (own.meta, own.surface, own.transcript, own.tail, own.offsets, own.recent):
+        call.write("DEL", key)
+    for key in (own.used_keys, own.headers, own.tools, own.parked, own.messages + held.pointer):
+        call.write("DEL", key)

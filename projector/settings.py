@@ -1,0 +1,34 @@
+"""Settings of the projector: bounds of its batches and of its memory."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+__all__ = ["PROJECTION_VERSION", "ProjectorSettings"]
+
+# Names the layout of the Redis keys and the rules behind their content.
+PROJECTION_VERSION = 1
+
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+
+
+class ProjectorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`batch_records`: of one fetch. `call_values`, `call_bytes`: what one script call carries before it is cut.
+    `states_count`, `states_bytes`: of the session states kept in one worker's memory. `tail_events`, `tail_bytes`:
+    of the newest events kept beside a session's messages. `idle_ms`: how often a quiet partition is looked at."""
+
+    group: Annotated[str, Meta(min_length=1)] = "surfacelog-projector"
+    member: str = ""
+    batch_records: Count = 2000
+    fetch_wait_ms: Annotated[int, Meta(ge=1, le=60_000)] = 250
+    call_values: Count = 1000
+    call_bytes: Annotated[int, Meta(ge=1024)] = 1 << 20
+    states_count: Count = 20_000
+    states_bytes: Annotated[int, Meta(ge=1 << 20)] = 256 << 20
+    tail_events: Annotated[int, Meta(ge=0, le=10_000)] = 16
+    tail_bytes: Annotated[int, Meta(ge=0)] = 2048
+    idle_ms: Annotated[int, Meta(ge=10, le=60_000)] = 1000
+    log_timeout_ms: Annotated[int, Meta(ge=100)] = 10_000
+    backoff_ms_max: Annotated[int, Meta(ge=1)] = 5000
+    metrics_port: Annotated[int, Meta(ge=0, le=65_535)] = 0

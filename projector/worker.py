@@ -1,0 +1,203 @@
+"""A worker: a member of the group that shares the partitions, and a projection for each one it has.
+
+No record and no outage ends it: a halted partition stands still loudly, trouble with log or cache pauses a
+partition, which is tried again, and all others go on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from uuid import uuid4
+
+from producer.cache import Cache, CacheUnavailable
+from producer.log import Batch, EventLog, LogConsumer, LogRecord, Unavailable
+from projector.metrics import ProjectorMetrics
+from projector.partition import PartitionProjection
+from projector.settings import ProjectorSettings
+from projector.site import Site, make_site
+from projector.states import States
+from projector.trouble import Halted, Moved
+
+__all__ = ["Worker"]
+
+logger = logging.getLogger(__name__)
+BACKOFF_MS_MIN = 20
+
+
+class Worker:
+    """`site` makes the site of a partition; the default is this release's."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        cache: Cache,
+        settings: ProjectorSettings,
+        metrics: ProjectorMetrics | None = None,
+        *,
+        site: Callable[[int], Site] | None = None,
+    ) -> None:
+        self.log = log
+        self.cache = cache
+        self.settings = settings
+        self.metrics = metrics or ProjectorMetrics()
+        self.states = States(settings.states_count, settings.states_bytes)
+        self.projections: dict[int, PartitionProjection] = {}
+        self._site = site or (lambda partition: make_site(log, cache, partition, settings))
+        self._retry_at: dict[int, float] = {}
+        self._backoff_ms: dict[int, int] = {}
+        self._halted: set[int] = set()
+        self._looked_at: dict[int, float] = {}
+        self._stopping = False
+
+    def stop(self) -> None:
+        """`run` ends after the batch in hand."""
+        self._stopping = True
+
+    async def run(self) -> None:
+        """Projects until `stop`. Raises only what is no fault of a record, the log or the cache."""
+        settings = self.settings
+        member = settings.member or uuid4().hex
+        async with self.log.consumer(settings.group, member) as consumer:
+            while not self._stopping:
+                await self.step(consumer)
+
+    async def step(self, consumer: LogConsumer) -> None:
+        """One fetch and all that it brings."""
+        try:
+            batch = await consumer.fetch(self.settings.batch_records, self._wait_ms())
+        except Unavailable as error:
+            logger.warning("the log does not answer: %s", error)
+            await asyncio.sleep(self.settings.fetch_wait_ms / 1000)
+            return
+        self._forget(batch)
+        now = asyncio.get_running_loop().time()
+        for partition in batch.assigned:
+            self._retry_at[partition] = now
+        due = [partition for partition, at in self._retry_at.items() if at <= now]
+        await asyncio.gather(*(self._open(consumer, partition) for partition in due))
+        await asyncio.gather(*(self._project(consumer, *item) for item in batch.records.items()))
+        await self._look_around(consumer)
+
+    async def once(self) -> None:
+        """Projects every partition, without a group, up to the log's end as it was at the start. For batch work;
+        beside running workers it is harmless and useless."""
+        partitions = range(self.log.partitions)
+        ends = await self.log.ends(partitions, self.settings.log_timeout_ms)
+        for partition in partitions:
+            projection = self._projection(partition)
+            for _ in range(8):
+                try:
+                    await projection.open()
+                    await projection.advance(ends[partition])
+                    break
+                except Moved:
+                    continue
+                except Halted as halt:
+                    self._halt(partition, halt)
+                    break
+
+    def _wait_ms(self) -> int:
+        if not self._retry_at:
+            return self.settings.fetch_wait_ms
+        soonest_s = min(self._retry_at.values()) - asyncio.get_running_loop().time()
+        return max(1, min(self.settings.fetch_wait_ms, int(soonest_s * 1000)))
+
+    def _projection(self, partition: int) -> PartitionProjection:
+        found = self.projections.get(partition)
+        if found is None:
+            found = PartitionProjection(self._site(partition), self.states, self.metrics)
+            self.projections[partition] = found
+        return found
+
+    def _forget(self, batch: Batch) -> None:
+        for partition in (*batch.lost, *batch.assigned):
+            projection = self.projections.get(partition)
+            if projection is not None:
+                projection.drop()
+            self._retry_at.pop(partition, None)
+            self._backoff_ms.pop(partition, None)
+            self._looked_at.pop(partition, None)
+            self._halted.discard(partition)
+        for partition in batch.lost:
+            self.projections.pop(partition, None)
+        self.metrics.halted.set(len(self._halted))
+
+    async def _open(self, consumer: LogConsumer, partition: int) -> None:
+        projection = self._projection(partition)
+        try:
+            start = await projection.open()
+            await consumer.seek(partition, start)
+        except Halted as halt:
+            consumer.pause(partition)
+            self._halt(partition, halt)
+        except (Moved, Unavailable, CacheUnavailable) as error:
+            self._later(consumer, partition, error)
+        else:
+            self._retry_at.pop(partition, None)
+            self._backoff_ms.pop(partition, None)
+            self._halted.discard(partition)
+            self._looked_at[partition] = asyncio.get_running_loop().time()
+            logger.info(
+                "projecting partition %d from offset %d (target %d)", partition, start, projection.place.target
+            )
+
+    async def _project(self, consumer: LogConsumer, partition: int, records: list[LogRecord]) -> None:
+        if partition in self._retry_at:
+            # Records that were fetched before the trouble; they come again after the seek.
+            return
+        projection = self._projection(partition)
+        try:
+            await projection.project(records)
+        except Halted as halt:
+            consumer.pause(partition)
+            projection.drop()
+            self._halt(partition, halt)
+        except (Moved, Unavailable, CacheUnavailable) as error:
+            self._later(consumer, partition, error)
+        else:
+            self._backoff_ms.pop(partition, None)
+            self._looked_at[partition] = asyncio.get_running_loop().time()
+
+    async def _look_around(self, consumer: LogConsumer) -> None:
+        """A cache that was emptied must heal even where nothing new arrives."""
+        now = asyncio.get_running_loop().time()
+        quiet = [
+            partition
+            for partition, at in self._looked_at.items()
+            if now - at >= self.settings.idle_ms / 1000 and partition not in self._retry_at
+        ]
+        if not quiet:
+            return
+        try:
+            ends = await self.log.ends(quiet, self.settings.log_timeout_ms)
+        except Unavailable:
+            ends = {}
+        for partition in quiet:
+            projection = self.projections[partition]
+            self._looked_at[partition] = now
+            if partition in ends:
+                self.metrics.lag_records.labels(str(partition)).set(
+                    max(ends[partition] - projection.place.next, 0)
+                )
+            try:
+                await projection.tick()
+            except (Moved, CacheUnavailable) as error:
+                self._later(consumer, partition, error)
+
+    def _later(self, consumer: LogConsumer, partition: int, error: Exception) -> None:
+        consumer.pause(partition)
+        self._projection(partition).drop()
+        backoff_ms = self._backoff_ms.get(partition, BACKOFF_MS_MIN)
+        # Another worker's progress is nothing to wait for; only what repeats is.
+        self._backoff_ms[partition] = min(backoff_ms * 2, self.settings.backoff_ms_max)
+        self._retry_at[partition] = asyncio.get_running_loop().time() + backoff_ms / 1000
+        logger.warning(
+            "partition %d is paused for %d ms: %s: %s", partition, backoff_ms, type(error).__name__, error
+        )
+
+    def _halt(self, partition: int, halt: Halted) -> None:
+        self._retry_at.pop(partition, None)
+        self._looked_at.pop(partition, None)
+        self._halted.add(partition)
+        self.metrics.halted.set(len(self._halted))
+        logger.error("partition %d stands still, %s: %s", partition, halt.code, halt.message)
