@@ -32,7 +32,9 @@ def accept(state: SessionState, record: Record | None, offset: int) -> Verdict:
         return verdict
     earlier = state.recent.get(record.id)
     if earlier is not None:
-        verdict = msgspec.structs.replace(earlier, outcome="duplicate", first=earlier.outcome, plans=())
+        verdict = msgspec.structs.replace(
+            earlier, outcome="duplicate", first=earlier.first or earlier.outcome, plans=()
+        )
         state.count(verdict)
         return verdict
     verdict = _decide(state, record, offset)
@@ -47,7 +49,9 @@ def preview(state: SessionState, record: Record) -> Verdict:
     that pipelines needs it; a rejected one leaves no trace."""
     earlier = state.recent.get(record.id)
     if earlier is not None:
-        return msgspec.structs.replace(earlier, outcome="duplicate", first=earlier.outcome, plans=())
+        return msgspec.structs.replace(
+            earlier, outcome="duplicate", first=earlier.first or earlier.outcome, plans=()
+        )
     verdict = _decide(state, record, -1)
     if verdict.outcome == "accepted":
         state.remember(verdict)

@@ -16,7 +16,7 @@ TOKEN_BYTES_MAX = 2048
 
 
 class Token(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
-    """`open_id`: the session's open. `version`: of the projection that answered. `seq`: the highest seq seen, or -1.
+    """`open_id`: the session's open. `version`: of the projection that answered. `seq`: the highest seen, or -1.
     `generation`: the content generation, -1 when no messages were read (an append's token). `nonce`: of the
     message list. `count`: how many messages of that generation were read. `topic`: the topic's generation."""
 

@@ -1,0 +1,95 @@
+"""What all writers of one producer share: the servers, the clock, the ids, and what is known of each partition."""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+from producer.admission import FoldLag
+from producer.cache import Cache, CacheUnavailable
+from producer.freshness import LogEnds
+from producer.limits import AppendLimits
+from producer.log import EventLog, Unavailable
+from producer.sight import Sight
+from producer.waiting import Verdicts
+from surfacelog.errors import ProtocolError
+from surfacelog.verdict import Verdict
+
+__all__ = ["Engine"]
+
+END_AGE_S = 0.25
+
+
+class Engine:
+    """`reply` names this producer on the verdict channels. `random` only spreads waiting times."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        cache: Cache,
+        limits: AppendLimits,
+        *,
+        now_ms: Callable[[], int],
+        mint_id: Callable[[], str],
+        random: Random,
+    ) -> None:
+        self.log = log
+        self.cache = cache
+        self.limits = limits
+        self.now_ms = now_ms
+        self.mint_id = mint_id
+        self.random = random
+        self.reply = mint_id()
+        self.sight = Sight(cache, log.topic, log.partitions)
+        self.verdicts = Verdicts(cache, self.sight.channels(self.reply))
+        self.ends = LogEnds(log, limits.append_timeout_ms)
+        self.lags = [FoldLag() for _ in range(log.partitions)]
+        self._looked = [0.0] * log.partitions
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def watch_end(self, partition: int) -> None:
+        """Keeps what is known of the partition's end from growing old, without waiting for it."""
+        now = asyncio.get_running_loop().time()
+        if now - self._looked[partition] >= END_AGE_S or not self._looked[partition]:
+            self._looked[partition] = now
+            self.spawn(self._look(partition), "log end")
+
+    async def _look(self, partition: int) -> None:
+        try:
+            self.lags[partition].saw_end(await self.ends.after_now(partition))
+        except Unavailable:
+            return
+
+    async def recall(self, session_key: bytes, record_id: str, timeout_ms: int) -> Verdict | None:
+        """The verdict on a record that the session's state still remembers, from a state that has passed the log's
+        end of now; raises `rebuilding` or `unavailable`."""
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        end = -1
+        obstacle = ("unavailable", "the log does not answer")
+        while asyncio.get_running_loop().time() < deadline:
+            try:
+                if end < 0:
+                    end = await self.ends.after_now(self.sight.partition(session_key))
+                obstacle = ("unavailable", "the cache does not answer")
+                seen = await self.sight.read(session_key)
+                if not seen.code and seen.next_offset >= end:
+                    return seen.state.recent.get(record_id)
+                obstacle = ("rebuilding", "the cache is behind the log")
+            except (Unavailable, CacheUnavailable):
+                pass
+            await asyncio.sleep(self.limits.lock_retry_ms / 1000)
+        raise ProtocolError(obstacle[0], f"{obstacle[1]}; try again")
+
+    def spawn(self, work: "asyncio._CoroutineLike[None]", name: str) -> asyncio.Task[None]:
+        """Runs `work` beside; the engine keeps it alive and ends it when it closes."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def close(self) -> None:
+        """Ends what still runs."""
+        await self.verdicts.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

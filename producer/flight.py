@@ -1,0 +1,245 @@
+"""A session's records that were handed to the log and have no verdict yet.
+
+Each is followed until its fate is known: told by the fold, read from the cache, or seen in the log. A record is
+never written twice, and a caller is never told no before it is certain that nothing of it can land.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from producer.accepted import find_maker
+from producer.cache import CacheUnavailable
+from producer.commits import Commit, Produced
+from producer.engine import Engine
+from producer.log import ProduceUnknown, Unavailable
+from producer.requests import Landed, Request
+from producer.sight import Seen
+from surfacelog.errors import LedgerError
+from surfacelog.records import Record
+from surfacelog.state import SETTLED_MAX, SessionState
+from surfacelog.verdict import Verdict
+
+__all__ = ["Flight"]
+
+
+class Flight:
+    """`changed` is called whenever something moved on. `broken`: something did not go as planned, so what was
+    planned behind it is void. `returned`: records known to have no place in the history, in the order in which
+    they were sent. `told_offset`: of the newest record whose verdict came; a state that lacks it is an old
+    one."""
+
+    def __init__(self, engine: Engine, session_key: bytes, changed: Callable[[], None]) -> None:
+        self._engine = engine
+        self._key = session_key
+        self._partition = engine.sight.partition(session_key)
+        self._changed = changed
+        self._sent: deque[Commit] = deque()
+        # Unknown records that the log does not show: they may still land, and void nothing until they do.
+        self._adrift: dict[str, Commit] = {}
+        self._poll_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._polling = False
+        self.returned: list[Commit] = []
+        self.broken = False
+        self.told_offset = -1
+        self.open_id = ""
+        self.version = 0
+
+    def __len__(self) -> int:
+        return len(self._sent)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is followed any more."""
+        return not self._sent and not self._adrift and not self.broken
+
+    def send(self, record: Record, planned: Verdict, request: Request, state: SessionState, ordinal: int) -> None:
+        """Hands the record to the log. Records go out in the order of these calls. `state`: what they will
+        leave."""
+        now = asyncio.get_running_loop().time()
+        self.open_id = state.open_id
+        commit = Commit(record, planned, request, state, ordinal, now)
+        request.sent(record.id)
+        self._sent.append(commit)
+        self._engine.verdicts.expect(record.id, lambda verdict: self._told(commit, verdict))
+        wait_ms = max(int((request.deadline - now) * 1000), 1)
+        self._engine.spawn(self._produce(commit, wait_ms), "produce")
+        self._arm()
+
+    def join(self, record_id: str, request: Request) -> bool:
+        """Lets an idempotent repeat wait with the record that it repeats, if that is on its way."""
+        for commit in self._sent:
+            if commit.record.id == record_id and not commit.settled:
+                request.sent(record_id)
+                commit.requests.append(request)
+                return True
+        return False
+
+    async def _produce(self, commit: Commit, wait_ms: int) -> None:
+        record = commit.record
+        try:
+            offset = await self._engine.log.produce(
+                self._partition, self._key, record.headers(), record.value, wait_ms
+            )
+        except Unavailable:
+            self._unwritten(commit, None)
+        except LedgerError as refusal:
+            self._unwritten(commit, refusal)
+        except ProduceUnknown:
+            commit.produced = Produced.UNKNOWN
+            self._arm()
+        else:
+            commit.produced, commit.offset = Produced.LOGGED, offset
+            self._engine.lags[self._partition].saw_end(offset + 1)
+            for request in commit.requests:
+                if request.logged:
+                    request.resolve(self._landed(commit, commit.landed_at(offset), provisional=True))
+
+    def _unwritten(self, commit: Commit, refusal: LedgerError | None) -> None:
+        if commit.verdict is None:
+            commit.produced, commit.refusal = Produced.UNWRITTEN, refusal
+            self.broken = True
+            self._engine.verdicts.forget(commit.record.id)
+            self._settle()
+
+    def _landed(self, commit: Commit, verdict: Verdict, *, provisional: bool = False) -> Landed:
+        return Landed(verdict, commit.record.id, self.open_id, self.version, provisional)
+
+    def _told(self, commit: Commit, verdict: Verdict) -> None:
+        if commit.settled:
+            return
+        commit.verdict = verdict
+        lag = self._engine.lags[self._partition]
+        lag.saw_next(verdict.offset + 1, asyncio.get_running_loop().time())
+        self.told_offset = max(self.told_offset, verdict.offset)
+        if commit.as_planned:
+            commit.keep_offset()
+        else:
+            self.broken = True
+        if verdict.landed:
+            landed = self._landed(commit, verdict)
+            for request in commit.requests:
+                request.landed_or_not(written=True)
+                request.resolve(landed)
+        if self._adrift.pop(commit.record.id, None) is not None:
+            # The plans went on without it. Landed or not, they have to be made anew.
+            self.broken = True
+            self.returned.append(commit)
+        self._settle()
+
+    def _settle(self) -> None:
+        while self._sent and self._sent[0].settled:
+            commit = self._sent.popleft()
+            if not commit.as_planned:
+                self.returned.append(commit)
+        self._changed()
+
+    def mended(self) -> list[Commit]:
+        """Takes what came back; the plans may be made anew."""
+        assert not self._sent, "records are still on their way"
+        found, self.returned, self.broken = self.returned, [], False
+        return found
+
+    async def made_it(self, commit: Commit, seen: Seen) -> bool:
+        """Whether a record that was refused late is in the history all the same: the refusal may be that of a
+        second copy, once the verdict on the first is forgotten. Raises Unavailable, CacheUnavailable or
+        log-truncated."""
+        verdict = commit.verdict
+        if verdict is None or verdict.landed or commit.record.kind != "commit":
+            return False
+        if verdict.seq >= seen.state.next_seq or seen.ordinal - commit.ordinal < SETTLED_MAX:
+            return False
+        return await self._made(commit) is not None
+
+    async def _made(self, commit: Commit) -> Verdict | None:
+        keys = self._engine.sight.keys(self._key)
+        maker = await find_maker(
+            self._engine.log,
+            self._engine.cache,
+            keys,
+            self._partition,
+            commit.record.seq,
+            self._engine.limits.append_timeout_ms,
+        )
+        return commit.landed_at(maker[1]) if maker is not None and maker[0] == commit.record.id else None
+
+    def _arm(self) -> None:
+        """Polling begins when a verdict is late, and grows rarer."""
+        if self._timer is None and (self._sent or self._adrift):
+            self._poll_s = self._poll_s or self._engine.limits.verdict_poll_ms / 1000
+            self._timer = asyncio.get_running_loop().call_later(self._poll_s, self._poll)
+
+    def _poll(self) -> None:
+        self._timer = None
+        self._forget_adrift()
+        if not self._sent and not self._adrift:
+            self._poll_s = 0.0
+            return
+        oldest = self._sent[0].sent_at if self._sent else 0.0
+        if asyncio.get_running_loop().time() - oldest < self._engine.limits.verdict_poll_ms / 1000:
+            self._poll_s = 0.0
+        elif not self._polling:
+            self._polling = True
+            self._engine.spawn(self._look(), "verdict poll")
+            self._poll_s = min(self._poll_s * 2, self._engine.limits.verdict_poll_max_ms / 1000)
+        self._arm()
+
+    def _forget_adrift(self) -> None:
+        for name, commit in list(self._adrift.items()):
+            if not any(request.open for request in commit.requests):
+                del self._adrift[name]
+                self._engine.verdicts.forget(name)
+                for request in commit.requests:
+                    request.landed_or_not(written=True)
+
+    async def _look(self) -> None:
+        try:
+            unknown = [c for c in self._sent if c.produced is Produced.UNKNOWN and c.fresh_offset < 0]
+            if unknown:
+                end = await self._engine.ends.after_now(self._partition)
+                for commit in unknown:
+                    commit.fresh_offset = end
+            seen = await self._engine.sight.read(self._key)
+            now = asyncio.get_running_loop().time()
+            self._engine.lags[self._partition].saw_next(seen.next_offset, now, seen.rate)
+            if not seen.code:
+                for commit in [*self._sent, *self._adrift.values()]:
+                    await self._read_fate(commit, seen)
+        except (Unavailable, CacheUnavailable, LedgerError):
+            return
+        finally:
+            self._polling = False
+
+    async def _read_fate(self, commit: Commit, seen: Seen) -> None:
+        if commit.settled:
+            return
+        verdict = seen.state.recent.get(commit.record.id)
+        if verdict is None:
+            verdict = await self._forgotten(commit, seen)
+        if verdict is not None:
+            self._engine.verdicts.tell(verdict)
+        elif (
+            commit.produced is Produced.UNKNOWN
+            and 0 <= commit.fresh_offset <= seen.next_offset
+            and self._sent
+            and self._sent[0] is commit
+        ):
+            self._sent.popleft()
+            self._adrift[commit.record.id] = commit
+            self.broken = True
+            self._changed()
+
+    async def _forgotten(self, commit: Commit, seen: Seen) -> Verdict | None:
+        """The fate of a record whose verdict the state does not show: the history may have gone past its place."""
+        record = commit.record
+        if record.kind != "commit":
+            for request in commit.requests:
+                excuse = request.intent.excuse(seen.state)
+                if excuse is not None:
+                    return commit.landed_at(max(excuse.offset, commit.offset))
+        elif seen.state.next_seq > record.seq:
+            return await self._made(commit) or commit.refused_late()
+        if 0 <= commit.offset < seen.next_offset:
+            return commit.refused_late()
+        return None

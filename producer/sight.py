@@ -1,0 +1,122 @@
+"""What the cache shows a writer of one session: its state, how far the fold has come, and what stands in the
+way."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from producer.cache import Cache, CacheLock
+from producer.state_reader import STATE_SCRIPT, StateView, parse_state, state_request
+from surfacelog.errors import CODES
+from surfacelog.keys import PartitionKeys, SessionKeys, partition_of, tag_of
+from surfacelog.state import SessionState
+
+__all__ = ["Seen", "Sight"]
+
+FIRST_VERSION = 1
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """`state`: of the session, an absent one when there is none. `next_offset`: everything before it is in the
+    state. `ordinal`: of the newest record that the state remembers. `code`: what forbids to go on (`rebuilding`,
+    `faulted`, or why the partition is halted), or empty. `rate`: records a second that were folded lately, 0 if
+    unknown."""
+
+    state: SessionState
+    next_offset: int
+    version: int
+    ordinal: int
+    code: str = ""
+    message: str = ""
+    rate: int = 0
+
+
+class Sight:
+    """Reads through one cache. The version that readers use is remembered by partition, and asked for again when
+    an answer names another one."""
+
+    def __init__(self, cache: Cache, topic: str, partitions: int) -> None:
+        self._cache = cache
+        self._tags = [tag_of(partition, partitions, topic) for partition in range(partitions)]
+        self._keys = [PartitionKeys(tag, FIRST_VERSION) for tag in self._tags]
+
+    def partition(self, session_key: bytes) -> int:
+        """The partition of a session."""
+        return partition_of(session_key, len(self._tags))
+
+    def keys(self, session_key: bytes) -> SessionKeys:
+        """The session's keys at the version that was last seen."""
+        return self._keys[self.partition(session_key)].session(session_key)
+
+    def channels(self, reply: str) -> list[bytes]:
+        """The channels of all partitions on which the producer `reply` hears of its verdicts."""
+        return [keys.verdicts(reply.encode()) for keys in self._keys]
+
+    async def read(self, session_key: bytes, known: SessionState | None = None) -> Seen:
+        """What the cache shows now; `known` saves reading a state of the same chain again. Raises
+        CacheUnavailable."""
+        while True:
+            partition = self.partition(session_key)
+            names, args = self._request(partition, session_key, known)
+            view = parse_state(await self._cache.run(STATE_SCRIPT, names, args), known)
+            if self._is_current(partition, view):
+                return seen(view)
+
+    async def acquire(
+        self, session_key: bytes, ttl_ms: int, known: SessionState | None
+    ) -> tuple[CacheLock | None, Seen]:
+        """Tries the session's lock once and reads, in one round trip."""
+        partition = self.partition(session_key)
+        names, args = self._request(partition, session_key, known)
+        lock_key = self._keys[partition].session(session_key).lock
+        lock, answer = await self._cache.acquire(lock_key, ttl_ms, STATE_SCRIPT, names, args)
+        view = parse_state(answer, known)
+        if self._is_current(partition, view):
+            return lock, seen(view)
+        return lock, await self.read(session_key, known)
+
+    def _request(
+        self, partition: int, session_key: bytes, known: SessionState | None
+    ) -> tuple[list[bytes], list[bytes | int]]:
+        chain = known.chain if known is not None else b""
+        return state_request(self._keys[partition], [(session_key, chain)])
+
+    def _is_current(self, partition: int, view: StateView) -> bool:
+        if view.version is None or view.version == self._keys[partition].version:
+            return True
+        self._keys[partition] = PartitionKeys(self._tags[partition], view.version)
+        return False
+
+
+def seen(view: StateView) -> Seen:
+    """The view as a writer needs it."""
+    place = view.checkpoint
+    code, message = _obstacle(view)
+    return Seen(
+        view.state if view.state is not None else SessionState(),
+        place.next if place is not None else 0,
+        view.version if view.version is not None else FIRST_VERSION,
+        _number(view.meta, b"ordinal"),
+        code,
+        message,
+        place.rate if place is not None else 0,
+    )
+
+
+def _obstacle(view: StateView) -> tuple[str, str]:
+    place, entry = view.checkpoint, view.entry
+    if place is not None and place.halted:
+        code = place.halted if place.halted in CODES else "unavailable"
+        return code, "the partition of this session stands still until an operator looks at it"
+    if view.version is None or place is None or place.rebuilding:
+        return "rebuilding", "the session's partition is being read again from the log"
+    if entry is not None and entry.status == "faulted":
+        return "faulted", "the session is parked after a fault; an operator can retry it"
+    if not view.whole:
+        return "rebuilding", "the session is being read again from the log"
+    return "", ""
+
+
+def _number(meta: Mapping[bytes, bytes], name: bytes) -> int:
+    text = meta.get(name, b"0")
+    return int(text) if text.isdigit() else 0
