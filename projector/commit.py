@@ -19,7 +19,7 @@ class Call:
 
     def __init__(self) -> None:
         self._keys: dict[bytes, int] = {}
-        self._checks: list[tuple[str, int, str | bool, bytes | int | bool]] = []
+        self._checks: list[tuple[str, int, str | bool, str | int | bool]] = []
         self._owners: list[bytes] = []
         self._writes: list[tuple[str | int, ...]] = []
         self._values: list[Argument] = []
@@ -35,7 +35,10 @@ class Call:
 
     def check(self, owner: bytes, command: str, key: bytes, expected: bytes | int | None, field: str = "") -> None:
         """`command` on `key` (and `field` of a hash) must answer `expected`, or nothing is written."""
-        wanted = False if expected is None else expected
+        # The server's msgpack reads no byte strings; what is compared is a number or a name.
+        wanted = (
+            False if expected is None else expected.decode("ascii") if isinstance(expected, bytes) else expected
+        )
         self._checks.append((command, self._key(key), field or False, wanted))
         self._owners.append(owner)
 
@@ -91,6 +94,8 @@ def _answer(data: TwinData, command: str, key: bytes, field: str | bool) -> Any:
         found = data.call(command, key, field.encode()) if isinstance(field, str) else data.call(command, key)
     except TypeError:
         return None
+    if isinstance(found, bytes):
+        return found.decode("ascii", "replace")
     return False if found is None else found
 
 

@@ -1,0 +1,152 @@
+"""The projector over a log in memory, into both caches: what is projected equals the fold, whatever was lost."""
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from producer.cache import LISTENING, Cache
+from producer.memory_cache import MemoryCache
+from producer.memory_log import MemoryLog, MemoryTopic
+from producer.redis_cache import RedisCache
+from projector.metrics import ProjectorMetrics
+from projector.partition import PartitionProjection
+from projector.settings import ProjectorSettings
+from projector.site import make_site
+from projector.states import States
+from projector.worker import Worker
+from tests.logwriter import LogWriter
+from tests.projection_reader import assert_equals_truth, partition_keys, view_of
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def cache(request: pytest.FixtureRequest) -> AsyncIterator[Cache]:
+    if request.param == "memory":
+        yield MemoryCache()
+        return
+    client = RedisCache(request.getfixturevalue("redis"))
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+def log(unique: str) -> MemoryLog:
+    return MemoryLog(MemoryTopic(partitions=3, topic=unique))
+
+
+def make_worker(log: MemoryLog, cache: Cache, **settings: int) -> Worker:
+    return Worker(log, cache, ProjectorSettings(**settings))
+
+
+async def test_what_is_projected_equals_the_reference_after_every_batch(cache: Cache, log: MemoryLog) -> None:
+    writer = LogWriter(log)
+    worker = make_worker(log, cache, batch_records=7)
+    keys = [await writer.open(f"s{index}") for index in range(4)]
+    for _ in range(12):
+        for key in keys * 4:
+            await writer.step(key)
+        await worker.once()
+        for key in keys:
+            await assert_equals_truth(cache, writer, key)
+
+
+async def test_a_worker_that_holds_nothing_goes_on_as_one_that_holds_all(cache: Cache, log: MemoryLog) -> None:
+    writer = LogWriter(log, seed=2)
+    key = await writer.open("s")
+    for _ in range(40):
+        await writer.step(key)
+        await make_worker(log, cache).once()
+    await assert_equals_truth(cache, writer, key)
+
+
+async def test_verdicts_and_news_are_published_with_the_commit(cache: Cache, log: MemoryLog) -> None:
+    writer = LogWriter(log)
+    writer.replies = "producer-1"
+    key = await writer.open("s")
+    keys = partition_keys(log, key)
+    heard = cache.listen([keys.verdicts(b"producer-1"), keys.news])
+    assert await anext(heard) == LISTENING
+    offset = await writer.say(key, "hello")
+    await make_worker(log, cache).once()
+    channel, payload = await anext(heard)
+    assert channel == keys.verdicts(b"producer-1")
+    assert [verdict["outcome"] for verdict in json.loads(payload)] == ["accepted", "accepted"]
+    assert json.loads(payload)[1]["offset"] == offset
+    channel, payload = await anext(heard)
+    assert (channel, json.loads(payload)) == (keys.news, [["t/s", 1, 0]])
+    await heard.aclose()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "piece", ["meta", "surface", "messages", "transcript", "tail", "offsets", "recent", "used_keys"]
+)
+async def test_a_lost_key_is_noticed_and_only_its_session_is_folded_anew(
+    cache: Cache, log: MemoryLog, piece: str
+) -> None:
+    from surfacelog.records import KeyClaim
+    from tests.logwriter import user
+
+    writer = LogWriter(log)
+    names = [name for name in map(str, range(40)) if writer.partition(f"t/{name}".encode()) == 0][:3]
+    keys = [await writer.open(name) for name in names]
+    worker = make_worker(log, cache)
+    for key in keys:
+        for _ in range(10):
+            await writer.step(key)
+        await writer.commit(key, user("keyed"), claim=KeyClaim("aa", "bb", 0))
+    await worker.once()
+    own = partition_keys(log, keys[0]).session(keys[0])
+    lost = getattr(own, piece)
+    if piece == "messages":
+        lost += (await view_of(cache, log, keys[0])).meta[b"mk"]
+    assert await cache.call("DEL", lost) == 1
+    for key in keys:
+        await writer.say(key, "after the loss")
+    await worker.once()
+    for key in keys:
+        await assert_equals_truth(cache, writer, key)
+    assert worker.metrics.refolded._value.get() == 1  # noqa: SLF001
+
+
+async def test_losing_the_whole_cache_is_healed_from_the_log_and_said_meanwhile(log: MemoryLog) -> None:
+    cache = MemoryCache()
+    writer = LogWriter(log)
+    key = await writer.open("s")
+    worker = make_worker(log, cache, batch_records=5)
+    for _ in range(20):
+        await writer.step(key)
+    await worker.once()
+    cache.flush()
+    projection = PartitionProjection(
+        make_site(log, cache, writer.partition(key), ProjectorSettings()), States(10, 1 << 20), ProjectorMetrics()
+    )
+    await projection.open()
+    await projection.advance(5)
+    view = await view_of(cache, log, key)
+    assert view.checkpoint is not None
+    assert view.checkpoint.rebuilding
+    await worker.once()
+    await assert_equals_truth(cache, writer, key)
+    view = await view_of(cache, log, key)
+    assert view.checkpoint is not None
+    assert not view.checkpoint.rebuilding
+
+
+async def test_a_stale_worker_neither_overwrites_nor_doubles(log: MemoryLog) -> None:
+    cache = MemoryCache()
+    writer = LogWriter(log)
+    key = await writer.open("s")
+    first, second = make_worker(log, cache), make_worker(log, cache)
+    for _ in range(10):
+        await writer.step(key)
+    await first.once()
+    for _ in range(10):
+        await writer.step(key)
+    await second.once()
+    stale = first.projections[writer.partition(key)]
+    records = await log.read(writer.partition(key), 0, 1000, 1000)
+    from projector.trouble import Moved
+
+    with pytest.raises(Moved):
+        await stale.project(records)
+    await assert_equals_truth(cache, writer, key)
