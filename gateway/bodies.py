@@ -17,9 +17,11 @@ __all__ = ["Append", "ClaimWish", "Opening", "read_append", "read_body", "read_c
 
 
 class Opening(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The body of a create request; everything may be left out. `created_at` (ms) is for imports."""
+    """The body of a create request; everything may be left out. `open_id`, a UUIDv7 of the client's own,
+    makes repeating the request harmless; `created_at` (ms) is for imports."""
 
     id: str | None = None
+    open_id: str | None = None
     contract: Literal["v4", "v0"] = "v4"
     checks: Literal["surface", "paired"] = "paired"
     vocabulary: tuple[str, ...] = ()

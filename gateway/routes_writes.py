@@ -34,7 +34,8 @@ async def create(request: Asked) -> Response[bytes]:
     fields = {name: value for name, value in msgspec.structs.asdict(wish).items() if value is not None}
     name = fields.pop("id", None) or mint_id()
     fields.setdefault("created_at", services.now_ms())
-    made = await services.producer.create(tenant, Header(id=name, **fields))
+    open_id = fields.pop("open_id", None)
+    made = await services.producer.create(tenant, Header(id=name, **fields), open_id=open_id)
     told = {
         "id": name,
         "openId": made.open_id,

@@ -8,11 +8,13 @@ from gateway.cli.append import append, create
 from gateway.cli.imports import import_log
 from gateway.cli.messages import head, messages, transcript
 from gateway.cli.remote import Refused
+from gateway.cli.serve import serve
 from surfacelog.errors import LedgerError
 
 __all__ = ["app", "main"]
 
 app = App(name="surfacelog", help="A distributed session ledger for LLM agents.", help_format="plaintext")
+app.command(serve)
 app.command(create)
 app.command(append)
 app.command(messages)
