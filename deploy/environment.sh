@@ -28,13 +28,15 @@ prepare() {
     }
   fi
   PYTHON=$home/bin/python
-  stamp=$home/.surfacelog-$(echo "${extra:-plain}" | tr -c 'a-z0-9\n' '-')
-  inputs=$(cd "$root" && "$PYTHON" -c 'import hashlib, sys; print(hashlib.sha256(open("pyproject.toml", "rb").read() + sys.argv[1].encode()).hexdigest())' "$root")
-  if [ "$(cat "$stamp" 2>/dev/null)" != "$inputs" ]; then
+  stamp=$home/.surfacelog-installed
+  # One line for each extra that was installed from this very pyproject.toml in this very folder.
+  inputs=$( (cd "$root" && pwd && cat pyproject.toml) | cksum | tr ' ' '-')
+  if ! grep -qsx -e "$inputs ${extra:-plain}" -e "$inputs test" "$stamp"; then
     echo "installing the project and what it needs" >&2
     "$PYTHON" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
       -e "$root${extra:+[$extra]}" || return 1
-    echo "$inputs" >"$stamp"
+    grep -qs "^$inputs " "$stamp" || : >"$stamp"
+    echo "$inputs ${extra:-plain}" >>"$stamp"
   fi
   export PYTHON PATH="$home/bin:$PATH"
 }
