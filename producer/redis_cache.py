@@ -19,11 +19,33 @@ from producer.cache import Argument, CacheUnavailable, Script
 from producer.redis_listen import listen_cluster, listen_single
 from surfacelog.errors import ProtocolError
 
-__all__ = ["RedisCache", "RedisLock"]
+__all__ = ["RedisCache", "RedisLock", "open_redis"]
 
 VERSION_MIN = 7
 Answer = TypeVar("Answer")
 Client = Redis | RedisCluster
+
+
+async def open_redis(url: str) -> "RedisCache":
+    """A checked cache on the server or cluster at `url`; which of the two it is, the server says. Raises
+    `misconfigured` or CacheUnavailable."""
+    probe = RedisCache(url)
+    try:
+        (info,) = await probe.info()
+        if not int(info.get("cluster_enabled", 0)):
+            await probe.check()
+            return probe
+    except BaseException:
+        await probe.close()
+        raise
+    await probe.close()
+    cache = RedisCache(url, cluster=True)
+    try:
+        await cache.check()
+    except BaseException:
+        await cache.close()
+        raise
+    return cache
 
 
 class RedisCache:
@@ -90,7 +112,7 @@ class RedisCache:
 
     async def check(self) -> None:
         """Raises `misconfigured` when the server is too old or may evict keys."""
-        for info in await self._guarded(self._info()):
+        for info in await self.info():
             version, policy = str(info.get("redis_version", "0")), str(info.get("maxmemory_policy", "unknown"))
             if int(version.split(".")[0]) < VERSION_MIN:
                 raise ProtocolError(
@@ -100,6 +122,10 @@ class RedisCache:
                 raise ProtocolError(
                     "misconfigured", f"the cache server evicts keys ({policy}); set maxmemory-policy to noeviction"
                 )
+
+    async def info(self) -> list[dict[str, Any]]:
+        """What each server says of itself; raises CacheUnavailable."""
+        return await self._guarded(self._info())
 
     async def _info(self) -> list[dict[str, Any]]:
         if not isinstance(self._client, RedisCluster):

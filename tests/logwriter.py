@@ -1,4 +1,4 @@
-"""A writer that puts records straight into a log and keeps what they must give: the tests' own idea of the truth."""
+"""A writer that puts records straight into a log and keeps what they must give: what tests take for the truth."""
 
 import random
 from typing import Any
