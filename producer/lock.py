@@ -68,10 +68,10 @@ class SessionLock:
         await self._cache.call("SET", self._key + WANTED, b"1", b"PX", 2 * self._limits.lock_yield_ms)
 
     async def let_go(self) -> None:
-        """Releases it, if it is still held; a lock that cannot be released runs out."""
+        """Releases it, if it is still held. While the cache is away that is tried again, until it has run out."""
         lock, self._held = self._held, None
-        if lock is not None:
+        while lock is not None and asyncio.get_running_loop().time() < self._until:
             try:
-                await lock.release()
+                return await lock.release()
             except CacheUnavailable:
-                return
+                await asyncio.sleep(self._limits.retry_pause_ms / 1000)

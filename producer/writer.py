@@ -51,6 +51,7 @@ class SessionWriter:
         self._task: asyncio.Task[None] | None = None
         self._idle = idle
         self._yielding = False
+        self._yield_until = 0.0
         self._active_at = 0.0
 
     @property
@@ -120,12 +121,12 @@ class SessionWriter:
         self._changed.clear()
         while self._queue and not self._queue[0].open:
             self._queue.popleft().give_up()
-        if len(self._flight) and (self._flight.broken or self._yielding):
+        if self._yielding or await self._lock.is_wanted():
+            await self._yield()
+        elif self._flight.broken and len(self._flight):
             await self._wait()
         elif self._flight.broken:
             await self._mend()
-        elif self._yielding or await self._lock.is_wanted():
-            await self._yield()
         elif self._queue and not self._ready:
             await self._prepare()
         else:
@@ -145,9 +146,14 @@ class SessionWriter:
             return
 
     async def _yield(self) -> None:
-        """Gives the lock to whoever waits for it, once nothing is in flight."""
-        self._yielding = True
-        if len(self._flight):
+        """Gives the lock to whoever waits for it, once nothing is in flight; but others do not wait for long for
+        what may never be settled."""
+        now = asyncio.get_running_loop().time()
+        if not self._yielding:
+            self._yielding = True
+            self._yield_until = now + self._engine.limits.lock_yield_ms / 1000
+        if len(self._flight) and now < self._yield_until:
+            await self._wait()
             return
         await self._lock.let_go()
         self._yielding = False
