@@ -49,6 +49,11 @@ class Worker:
         self._looked_at: dict[int, float] = {}
         self._stopping = False
 
+    @property
+    def halted(self) -> frozenset[int]:
+        """Partitions that stand still."""
+        return frozenset(self._halted)
+
     def stop(self) -> None:
         """`run` ends after the batch in hand."""
         self._stopping = True
