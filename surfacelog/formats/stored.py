@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 
 from surfacelog.errors import ContractError, LedgerError, ProtocolError
-from surfacelog.events import Event, read_event
+from surfacelog.events import Draft, Event, encode_line, read_event
 from surfacelog.formats.frames import PIECE_BYTES, FrameReader, is_zstd
 from surfacelog.formats.headers import CONTRACTS, Notice, read_log_header
 from surfacelog.formats.packed import PACKED_TYPES, unpack
 from surfacelog.formats.rows import is_json, members_of, split_rows
 from surfacelog.header import Header
 
-__all__ = ["OUTPUT_BYTES_MAX", "StoredLog"]
+__all__ = ["OUTPUT_BYTES_MAX", "StoredLog", "line_of"]
 
 # A log larger than this once inflated is taken for an attack unless the caller says otherwise.
 OUTPUT_BYTES_MAX = 1 << 32
@@ -28,8 +28,9 @@ class StoredLog:
 
     `rows`: rows with events read so far; `next_seq`: the seq that the next event must have; `notices`: what was
     left out or lost, complete after the iteration; `packed`: (first seq, number of events) of the first packed
-    row, or None. Raises LedgerError with `detail["row"]` for damage that is not a torn tail, and ProtocolError
-    too-large beyond `output_bytes_max`.
+    row, or None. `recover` goes by the client's own rule for its torn logs: good rows behind the damage are left
+    out with it, and counted, unless a turn ends among them. Raises LedgerError with `detail["row"]` for damage
+    that is not a torn tail, and ProtocolError too-large beyond `output_bytes_max`.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class StoredLog:
         output_bytes_max: int = OUTPUT_BYTES_MAX,
         header_required: bool = True,
         version: int = 4,
+        recover: bool = False,
     ) -> None:
         self.rows = 0
         self.next_seq = 0
@@ -46,6 +48,7 @@ class StoredLog:
         self.packed: tuple[int, int] | None = None
         self.header: Header | None = None
         self.version = version
+        self._recover = recover
         self._frames = FrameReader(data, output_bytes_max) if is_zstd(data) else None
         self._source = split_rows(self._frames if self._frames is not None else _slices(data))
         self._first: bytes | None = next(self._source, None)
@@ -84,7 +87,9 @@ class StoredLog:
         if first is None:
             if self._frames is not None and self._frames.torn:
                 raise ProtocolError("malformed", f"nothing can be read of the log: {self._frames.torn}", row=0)
-            raise ProtocolError("malformed", "the log is empty: it has not even a header row", row=0)
+            if header_required:
+                raise ProtocolError("malformed", "the log is empty: it has not even a header row", row=0)
+            return
         if _type_of(first) == "session":
             try:
                 self.header, self.version, notices = read_log_header(first)
@@ -115,14 +120,21 @@ class StoredLog:
 
     def _cut(self, number: int, error: LedgerError) -> None:
         """The row cannot be read: a torn tail if nothing good is behind it, else damage."""
-        behind = next((found for found, row in self._numbered() if is_json(row)), None)
-        if behind is not None:
-            raise ProtocolError(
-                "malformed",
-                f"row {number} is damaged and row {behind} behind it is not: {error.message}",
-                row=number,
-            )
-        self.notices.append(Notice("torn-row", f"row {number} is torn and was left out: {error.message}", number))
+        lost = 0
+        for behind, row in self._numbered():
+            if not is_json(row):
+                continue
+            lost += 1
+            if not self._recover or _type_of(row) == "turn/end":
+                raise ProtocolError(
+                    "malformed",
+                    f"row {number} is damaged and row {behind} behind it is not: {error.message}",
+                    row=number,
+                )
+        text = f"row {number} is torn and was left out: {error.message}"
+        if lost:
+            text += f"; so were {lost} good rows of an unfinished turn behind it"
+        self.notices.append(Notice("torn-row", text, number))
         self._end()
 
     def _end(self) -> None:
@@ -133,6 +145,12 @@ class StoredLog:
         if frames.more_behind:
             raise ProtocolError("malformed", f"row {self._row}: {text}, and whole frames follow it", row=self._row)
         self.notices.append(Notice("torn-frame", f"{text}; the rows from {self._row} on were left out", self._row))
+
+
+def line_of(event: Event) -> bytes:
+    """The event as one line again; `data` keeps its bytes."""
+    offered = Draft(event.type, event.data, event.time, event.ignorable, event.surface_op, event.source_event_seqs)
+    return encode_line(offered, event.seq, event.time)
 
 
 def _slices(data: bytes) -> Iterator[bytes]:
