@@ -5,10 +5,10 @@ Recent events come from the cache, older ones from the log. A page that is cut s
 
 from collections.abc import Sequence
 
-from gateway.history import Place, places_of, read_commits
 from gateway.reads import WAIT_MS, Answer
 from gateway.scripts import EVENTS, TRANSCRIPT
 from gateway.view import View, Viewer, rebuilding
+from producer.history import Place, places_of, read_commits
 from producer.log import EventLog
 from surfacelog.keys import SessionKeys
 

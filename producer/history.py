@@ -7,7 +7,7 @@ from surfacelog.errors import ProtocolError
 from surfacelog.events import read_lines
 from surfacelog.records import read_record
 
-__all__ = ["places_of", "read_commits"]
+__all__ = ["Place", "places_of", "read_commits"]
 
 # Reading through neighbours' records is cheaper than a new seek up to about this distance.
 GAP_RECORDS_MAX = 200
