@@ -1,99 +1,71 @@
-"""What the rules need to know of a surface event's data: its message, roles, blocks and calls."""
+"""What the rules need to know of a surface event's data: message, blocks and, for a tool result, the rest."""
 
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NoReturn
 
-import msgspec
-from msgspec import UNSET, Raw
-
-from surfacelog import lossless
 from surfacelog.errors import ContractError
+from surfacelog.lossless import canonical
 
-__all__ = ["Block", "Body", "Message", "body_of", "result_of"]
+__all__ = ["Json", "blocks_of", "call_of", "message_of", "rest_digest", "result_holder"]
 
-
-class Block(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """A content block; members that have the wrong type are kept as they are."""
-
-    type: Any = None
-    id: Any = None
-    tool_name: Any = None
-    tool: Any = UNSET
+Json = Any
 
 
-class Message(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """A message as far as the rules look into it."""
-
-    content: list[Block]
-    role: Any = None
-    tool_call_id: Any = None
-    is_error: Any = None
+def _refuse(message: str) -> NoReturn:
+    raise ContractError("message-invalid", message)
 
 
-class _Wrapper(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    message: Raw
-    header_seq: Any = UNSET
-    error: Raw | msgspec.UnsetType = UNSET
-
-
-class Body(msgspec.Struct, frozen=True, gc=False):
-    """`raw`: the message's bytes as they came. `header_seq`: UNSET when absent. `error`: whether data has one."""
-
-    raw: bytes
-    message: Message
-    header_seq: Any = UNSET
-    error: bool = False
-
-
-_wrapper = msgspec.json.Decoder(_Wrapper)
-_message = msgspec.json.Decoder(Message)
-
-
-def body_of(kind: str, data: bytes, *, checked: bool = True) -> Body:
-    """The body of a surface event of type `kind`; raises `message-invalid`, unless `checked` is off: then a
-    message without a list of blocks counts as one without blocks."""
-    try:
-        if kind == "user/message":
-            return Body(data, _message.decode(data))
-        wrapper = _wrapper.decode(data)
-        raw = bytes(wrapper.message)
-        return Body(raw, _message.decode(raw), wrapper.header_seq, wrapper.error is not UNSET)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return _careful(kind, data, checked)
-
-
-def _careful(kind: str, data: bytes, checked: bool) -> Body:
-    value = lossless.read(data)
-    raw, header_seq, error = data, UNSET, False
-    if kind != "user/message":
-        slices = lossless.members(data) or {}
-        raw = slices.get("message", b"null")
-        if type(value) is dict:
-            header_seq, error = value.get("headerSeq", UNSET), "error" in value
-            value = value.get("message")
-    try:
-        message = msgspec.convert(value, Message)
-    except msgspec.ValidationError:
+def message_of(kind: str, data: Json, *, checked: bool = True) -> dict[str, Json]:
+    """The message in the data of a surface event; raises `message-invalid`, or gives an empty one when not
+    `checked`."""
+    message = data if kind == "user/message" else data.get("message") if type(data) is dict else None
+    if type(message) is not dict:
         if checked:
-            raise ContractError(
-                "message-invalid", "a message is an object whose content is a list of blocks (objects)"
-            ) from None
-        message = Message([])
-    return Body(raw, message, header_seq, error)
+            _refuse("a surface event's data has a message, an object")
+        return {}
+    return message
 
 
-def result_of(strict: bool, data: bytes, *, checked: bool = True) -> tuple[str, str]:
-    """(digest, call) of a tool result: the hex digest of its data without the content, equal exactly when the rest
-    is deeply equal, and the id of the call that it answers. Raises `message-invalid` as `body_of`."""
-    value = lossless.read(data)
-    holder = value.get("message") if type(value) is dict else None
-    if not strict and type(holder) is dict:
-        blocks = holder.get("content")
+def blocks_of(message: dict[str, Json], *, checked: bool = True) -> list[dict[str, Json]]:
+    """The blocks of a message; raises `message-invalid`, or gives those that are objects when not `checked`."""
+    blocks = message.get("content")
+    if type(blocks) is list:
+        for block in blocks:
+            if type(block) is not dict:
+                break
+        else:
+            return blocks
+    if checked:
+        _refuse("a message's content is a list of blocks, each an object")
+    return [block for block in blocks if type(block) is dict] if type(blocks) is list else []
+
+
+def result_holder(strict: bool, message: dict[str, Json], *, checked: bool = True) -> dict[str, Json]:
+    """The object that holds a tool result's call id and content: the message, or in v0 its first block. Raises
+    `message-invalid`, or gives an empty one when not `checked`."""
+    holder: Json = message
+    if not strict:
+        blocks = message.get("content")
         holder = blocks[0] if type(blocks) is list and blocks else None
-    if type(holder) is not dict or type(holder.pop("content", None)) is not list:
-        if checked:
-            raise ContractError("message-invalid", "a tool result's content is a list of blocks")
-        holder = holder if type(holder) is dict else {}
-    call = holder.get("toolCallId") if strict else holder.get("toolCallId", holder.get("callId"))
-    digest = blake2b(lossless.canonical(value), digest_size=16).hexdigest()
-    return digest, call if type(call) is str else ""
+    if type(holder) is dict and (type(holder.get("content")) is list or not checked):
+        return holder
+    if checked:
+        _refuse("a tool result's content is a list of blocks")
+    return {}
+
+
+def call_of(strict: bool, holder: dict[str, Json]) -> str:
+    """The id of the call that a tool result answers, or an empty string."""
+    call = holder.get("toolCallId")
+    if call is None and not strict:
+        call = holder.get("callId")
+    return call if type(call) is str else ""
+
+
+def rest_digest(data: Json, message: dict[str, Json], holder: dict[str, Json]) -> str:
+    """Hex digest of a tool result's data without its content: equal exactly when the rest is deeply equal."""
+    rest = holder.copy()
+    rest.pop("content", None)
+    if holder is not message and message:
+        rest = {**message, "content": [rest, *message["content"][1:]]}
+    return blake2b(canonical({**data, "message": rest} if message else data), digest_size=16).hexdigest()

@@ -4,6 +4,7 @@ Refuses what is not lossless JSON; knows nothing of surfaces or sessions.
 """
 
 import json
+import re
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,8 +16,10 @@ from surfacelog.lossless import DEPTH_MAX
 
 __all__ = [
     "SAFE_INTEGER",
+    "Checked",
     "Draft",
     "Event",
+    "check_line",
     "decode_event",
     "encode_line",
     "event_decoder",
@@ -24,6 +27,7 @@ __all__ = [
     "read_draft",
     "read_event",
     "read_lines",
+    "values_of",
 ]
 
 SAFE_INTEGER = 2**53 - 1
@@ -52,38 +56,128 @@ class Draft(msgspec.Struct, frozen=True, gc=False, rename="camel", forbid_unknow
     source_event_seqs: Raw | UnsetType = UNSET
 
 
+class Checked(msgspec.Struct, frozen=True, gc=False, rename="camel", forbid_unknown_fields=True):
+    """An envelope read as values, all of it checked. `data` is bytes where they are known well: long and equal to
+    data that was checked before."""
+
+    type: str
+    seq: int
+    time: int
+    data: Any
+    ignorable: bool | UnsetType = UNSET
+    surface_op: Any = UNSET
+    source_event_seqs: Any = UNSET
+
+
 event_decoder = msgspec.json.Decoder(Event)
+_checked = msgspec.json.Decoder(Checked, float_hook=lossless.float_of)
 _draft = msgspec.json.Decoder(Draft)
 _text = msgspec.json.Encoder()
 # Data adds one level to the envelope's own.
 _LINE_DEPTH_MAX = DEPTH_MAX + 1
+_Unread = (msgspec.MsgspecError, ValueError, RecursionError)
+_LONG_BYTES = 4096
+_LONG_BYTES_MAX = 128 * 1024
+_LONG_COUNT = 16
+_BARE = re.compile(rb'\{"type":"([!#-\[\]-~]+)","seq":(0|[1-9][0-9]{0,14}),"time":(0|[1-9][0-9]{0,14}),"data":')
+# A client sends the same 20 KB of tools with every request: what was checked is recognised, not checked again.
+_long: dict[bytes, None] = {}
+
+
+def check_line(line: bytes) -> Checked:
+    """The envelope on one line as values; raises ContractError unless it is one and lossless JSON."""
+    if len(line) > _LONG_BYTES:
+        known = _recognise(line)
+        if known is not None:
+            return known
+    try:
+        event = _checked.decode(line)
+    except _Unread:
+        event = _check_slowly(line)
+    else:
+        lossless.check_decoded(line, _LINE_DEPTH_MAX)
+    if not 0 <= event.seq <= SAFE_INTEGER or not -SAFE_INTEGER <= event.time <= SAFE_INTEGER:
+        raise ContractError("envelope-invalid", "seq and time are integers below 2^53, seq not negative")
+    if event.ignorable is False:
+        raise ContractError("envelope-invalid", "ignorable is true or absent")
+    if len(line) > _LONG_BYTES:
+        _remember(line)
+    return event
+
+
+def _recognise(line: bytes) -> Checked | None:
+    """The envelope of a line that is nothing but type, seq, time and well-known data."""
+    bare = _BARE.match(line)
+    if bare is None:
+        return None
+    start = bare.end()
+    size = len(line) - start - 1
+    for data in _long:
+        if len(data) == size and line.startswith(data, start) and line.endswith(b"}"):
+            return Checked(bare[1].decode(), int(bare[2]), int(bare[3]), data)
+    return None
+
+
+def _remember(line: bytes) -> None:
+    bare = _BARE.match(line)
+    if bare is None or not line.endswith(b"}") or len(line) > _LONG_BYTES_MAX:
+        return
+    data = line[bare.end() : -1]
+    if bytes(decode_event(line).data) == data:
+        if len(_long) >= _LONG_COUNT:
+            del _long[next(iter(_long))]
+        _long[data] = None
+
+
+def _check_slowly(line: bytes) -> Checked:
+    event = _careful(line, Event)
+    op, sources = event.surface_op, event.source_event_seqs
+    return Checked(
+        event.type,
+        event.seq,
+        event.time,
+        lossless.read(bytes(event.data)),
+        event.ignorable,
+        op if op is UNSET else lossless.read(bytes(op)),
+        sources if sources is UNSET else lossless.read(bytes(sources)),
+    )
 
 
 def read_event(line: bytes) -> Event:
-    """The envelope on one line; raises ContractError."""
-    lossless.check(line, _LINE_DEPTH_MAX)
-    event = decode_event(line)
-    if not 0 <= event.seq <= SAFE_INTEGER or not -SAFE_INTEGER <= event.time <= SAFE_INTEGER:
-        raise ContractError("envelope-invalid", "seq and time must be integers below 2^53; seq not negative")
-    if event.ignorable is False:
-        raise ContractError("envelope-invalid", "ignorable is true or absent")
-    return event
+    """The envelope on one line; raises ContractError unless it is one and lossless JSON."""
+    check_line(line)
+    return decode_event(line)
 
 
 def decode_event(line: bytes) -> Event:
     """The envelope on a line that `read_event` accepted before, without looking into `data` again."""
     try:
         return event_decoder.decode(line)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except _Unread:
         return _careful(line, Event)
+
+
+def values_of(event: Event, *, data: bool = True) -> Checked:
+    """The envelope as values, of an event that was read before; without `data` the data stays bytes."""
+    op, sources = event.surface_op, event.source_event_seqs
+    raw = bytes(event.data)
+    return Checked(
+        event.type,
+        event.seq,
+        event.time,
+        lossless.read_again(raw) if data else raw,
+        event.ignorable,
+        op if op is UNSET else lossless.read_again(bytes(op)),
+        sources if sources is UNSET else lossless.read_again(bytes(sources)),
+    )
 
 
 def read_draft(text: bytes) -> Draft:
     """The envelope that a client offers; raises ContractError."""
-    lossless.check(text, _LINE_DEPTH_MAX)
+    lossless.read(text, _LINE_DEPTH_MAX)
     try:
         draft = _draft.decode(text)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except _Unread:
         draft = _careful(text, Draft)
     if draft.ignorable is False:
         raise ContractError("envelope-invalid", "ignorable is true or absent")
@@ -160,6 +254,6 @@ def _encode_text(text: str) -> bytes:
 
 def _one_line(raw: Raw) -> bytes:
     text = bytes(raw)
-    lossless.check(text)
+    lossless.read(text)
     # A newline cannot stand inside a JSON string, so these are all between tokens.
     return text.replace(b"\n", b" ").replace(b"\r", b" ") if b"\n" in text or b"\r" in text else text

@@ -7,13 +7,14 @@ Refuses what cannot be folded (a gap, a range that is not on the surface); every
 from collections.abc import Iterable, Mapping
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from surfacelog import rules
 from surfacelog.contract import CONTRACTS
 from surfacelog.derive import derive
 from surfacelog.errors import ContractError
 from surfacelog.events import Event, decode_event, event_decoder
+from surfacelog.lossless import read_again
 from surfacelog.surface import Surface
 
 __all__ = ["Fold", "Replacement", "fold"]
@@ -68,7 +69,7 @@ class Fold:
                 raise ContractError("seq-not-contiguous", f"the next event is seq {seq}, not {event.seq}")
             op = event.surface_op
             if op is not UNSET and event.type in surface_types:
-                if bytes(op) == b'"append"' or self._replace(event, nodes) is None:
+                if bytes(op) == b'"append"' or self._replace(event, op, nodes) is None:
                     nodes.append(seq)
                     transcript.append(seq)
                 kept[seq] = line
@@ -78,8 +79,8 @@ class Fold:
             self.next_seq = seq
         return self
 
-    def _replace(self, event: Event, nodes: list[int]) -> Replacement | None:
-        span = rules.read_op(event, self._contract)
+    def _replace(self, event: Event, op: Raw, nodes: list[int]) -> Replacement | None:
+        span = rules.read_op(read_again(bytes(op)), event.seq, event.type, self._contract)
         if span is None:
             return None
         first, last = rules.find_span(span, nodes)
@@ -95,7 +96,7 @@ class Fold:
         return replacement
 
     def _offload(self, event: Event) -> None:
-        for target in rules.read_targets(bytes(event.data)):
+        for target in rules.read_targets(read_again(bytes(event.data))):
             if target.seq not in self._lines:
                 raise ContractError("offload-target-not-on-surface", f"seq {target.seq} is not on the surface")
             self._offloaded[target.seq] = (*self._offloaded.get(target.seq, ()), *target.indexes)

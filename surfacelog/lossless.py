@@ -13,7 +13,17 @@ import msgspec
 
 from surfacelog.errors import ContractError
 
-__all__ = ["DEPTH_MAX", "canonical", "check", "elements", "members", "read"]
+__all__ = [
+    "DEPTH_MAX",
+    "canonical",
+    "check",
+    "check_decoded",
+    "elements",
+    "float_of",
+    "members",
+    "read",
+    "read_again",
+]
 
 DEPTH_MAX = 512
 # msgspec refuses longer integers, and Python refuses to turn them into text.
@@ -27,7 +37,11 @@ _TOKEN = re.compile(
     rb"|(?P<word>true|false|null))"
 )
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+# A literal prefix makes this search twice as fast as a plain `in`.
+_ZERO = re.compile(rb"-0(?:[,\]} \t\r\n]|\Z)")
 _BLANK = b" \t\r\n"
+_BEFORE_NUMBER = frozenset((b"", b":", b",", b"[", b" ", b"\t", b"\r", b"\n"))
+_FEW = 32
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _WORDS = {b"true": True, b"false": False, b"null": None}
 _MISSING = object()
@@ -37,7 +51,8 @@ def _refuse(code: str, message: str) -> NoReturn:
     raise ContractError(code, message)
 
 
-def _float(text: str) -> float | int:
+def float_of(text: str) -> float | int:
+    """The number, an integer if it has an integer's value; raises ValueError with a code as its text."""
     value = float(text)
     if math.isinf(value):
         raise ValueError("number-range")
@@ -46,27 +61,31 @@ def _float(text: str) -> float | int:
     return int(value) if value.is_integer() else value
 
 
-_any = msgspec.json.Decoder(float_hook=_float)
-
-
-def check(raw: bytes, depth_max: int = DEPTH_MAX) -> None:
-    """Raises ContractError unless `raw` is one lossless JSON text of at most `depth_max` nested containers."""
-    try:
-        _any.decode(raw)
-    except (msgspec.MsgspecError, RecursionError, ValueError):
-        _walk(raw, depth_max)
-        return
-    _check_decoded(raw, depth_max)
+_any = msgspec.json.Decoder(float_hook=float_of)
 
 
 def read(raw: bytes, depth_max: int = DEPTH_MAX) -> Any:
-    """The value of a lossless JSON text, floats with an integer value as integers; raises ContractError."""
+    """The value of a lossless JSON text of at most `depth_max` nested containers, floats with an integer value as
+    integers; raises ContractError."""
     try:
         value = _any.decode(raw)
     except (msgspec.MsgspecError, RecursionError, ValueError):
         return _walk(raw, depth_max)[0]
-    _check_decoded(raw, depth_max)
+    check_decoded(raw, depth_max)
     return value
+
+
+def check(raw: bytes, depth_max: int = DEPTH_MAX) -> None:
+    """Raises ContractError unless `raw` is one lossless JSON text of at most `depth_max` nested containers."""
+    read(raw, depth_max)
+
+
+def read_again(raw: bytes) -> Any:
+    """The value of a text that `read` accepted before."""
+    try:
+        return _any.decode(raw)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return _walk(raw, DEPTH_MAX + 1)[0]
 
 
 def members(raw: bytes, depth_max: int = DEPTH_MAX) -> dict[str, bytes] | None:
@@ -85,17 +104,31 @@ def elements(raw: bytes, depth_max: int = DEPTH_MAX) -> list[bytes] | None:
     return [raw[start:end] for _, start, end in slices]
 
 
-def _check_decoded(raw: bytes, depth_max: int) -> None:
-    """What msgspec lets pass: the integer -0, and nesting up to Python's own limit."""
-    at = raw.find(b"-0")
-    while at >= 0:
-        if (at == 0 or raw[at - 1] in b":,[ \t\r\n") and raw[at + 2 : at + 3] in b",]} \t\r\n":
-            # It may stand inside a string: only reading token by token can tell.
-            _walk(raw, depth_max)
-            return
-        at = raw.find(b"-0", at + 2)
-    if len(raw) > 2 * depth_max and raw.count(b"[") + raw.count(b"{") > depth_max:
+def check_decoded(raw: bytes, depth_max: int) -> None:
+    """Refuses what msgspec lets pass: the integer -0, and nesting up to Python's own limit."""
+    if _ZERO.search(raw) is not None and _may_hold_zero(raw):
+        _walk(raw, depth_max)
+    elif len(raw) > 2 * depth_max and _opens(raw, depth_max) > depth_max:
         _check_depth(raw, depth_max)
+
+
+def _may_hold_zero(raw: bytes) -> bool:
+    """Whether a -0 stands where a number can; if it is in a string, only reading token by token can tell."""
+    return any(raw[m.start() - 1 : m.start()] in _BEFORE_NUMBER for m in _ZERO.finditer(raw))
+
+
+def _opens(raw: bytes, depth_max: int) -> int:
+    """How many containers are opened, brackets in strings included; counted only as far as it matters."""
+    found = 0
+    for mark in (b"{", b"["):
+        at = raw.find(mark)
+        seen = 0
+        # Few brackets are found faster one by one: the bytes between them are skipped in one stride.
+        while at >= 0 and seen < _FEW:
+            seen += 1
+            at = raw.find(mark, at + 1)
+        found += raw.count(mark) if at >= 0 else seen
+    return found
 
 
 def _check_depth(raw: bytes, depth_max: int) -> None:
@@ -112,7 +145,7 @@ def _check_depth(raw: bytes, depth_max: int) -> None:
 def _number(token: bytes, is_float: bool) -> float | int:
     if is_float:
         try:
-            return _float(token.decode("ascii"))
+            return float_of(token.decode("ascii"))
         except ValueError as error:
             _refuse(str(error), f"{token[:40]!r} cannot be kept as a number")
     if token == b"-0":

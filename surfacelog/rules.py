@@ -2,16 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import msgspec
 from msgspec import UNSET
 
-from surfacelog import lossless
-from surfacelog.body import Block, Body
+from surfacelog.body import Json
 from surfacelog.contract import Contract
 from surfacelog.errors import ContractError
-from surfacelog.events import SAFE_INTEGER, Event
+from surfacelog.events import SAFE_INTEGER
 from surfacelog.node import Node
 from surfacelog.tools import ToolTable
 
@@ -22,16 +21,16 @@ __all__ = [
     "check_header",
     "check_local",
     "check_rewrite",
+    "check_sources",
     "check_span",
     "check_targets",
-    "count_images",
     "find_span",
+    "position_of",
     "read_op",
-    "read_sources",
     "read_targets",
 ]
 
-_TOOL_CHANGES = frozenset({"tool-addition", "tool-removal"})
+_NEAR = 64
 _OFFLOADABLE = frozenset({"user/message", "tool/result"})
 
 
@@ -57,104 +56,110 @@ def _is_seq(value: Any) -> bool:
     return type(value) is int and 0 <= value <= SAFE_INTEGER
 
 
-def count_images(blocks: Sequence[Block]) -> int:
-    """How many blocks are images."""
-    return sum([block.type == "image" for block in blocks])
-
-
-def check_local(kind: str, body: Body) -> None:
+def check_local(
+    kind: str, data: dict[str, Json], message: dict[str, Json], blocks: Sequence[dict[str, Json]]
+) -> None:
     """The rules about a message's own data."""
-    message = body.message
-    if (message.role == "developer") != (kind == "developer/message"):
+    if (message.get("role") == "developer") != (kind == "developer/message"):
         _refuse("developer-role", "the role developer belongs to developer/message, and only to it")
-    changes = [block for block in message.content if type(block.type) is str and block.type in _TOOL_CHANGES]
+    changes = [block for block in blocks if block.get("type") in ("tool-addition", "tool-removal")]
     if kind != "developer/message":
         if changes:
             _refuse("tool-change-role", "tools are added and removed only in a developer/message")
-        if kind == "tool/result" and body.error and message.is_error is not True:
+        if kind == "tool/result" and "error" in data and message.get("isError") is not True:
             _refuse("tool-error-flag", "a result with data.error needs message.isError true")
         return
+    adds = False
     for block in changes:
-        if type(block.tool_name) is not str or not block.tool_name:
+        name = block.get("toolName")
+        if type(name) is not str or not name:
             _refuse("tool-change-name", "a tool addition or removal needs a toolName")
-        if block.type == "tool-addition" and block.tool is not UNSET:
-            _refuse("tool-addition-inline", "an addition names its tool; the header in headerSeq defines it")
-    adds = any(block.type == "tool-addition" for block in changes)
-    if _is_seq(body.header_seq) if adds else body.header_seq is UNSET:
-        return
-    _refuse("developer-header-seq", "headerSeq names the request/header of tool additions, and only of them")
+        if block["type"] == "tool-addition":
+            adds = True
+            if "tool" in block:
+                _refuse("tool-addition-inline", "an addition names its tool; the header in headerSeq defines it")
+    if not (_is_seq(data.get("headerSeq")) if adds else "headerSeq" not in data):
+        _refuse("developer-header-seq", "headerSeq names the request/header of tool additions, and only of them")
 
 
-def read_op(event: Event, contract: Contract) -> Span | None:
-    """The range of a replace; None for an append."""
-    raw = event.surface_op
-    if raw is UNSET:
-        _refuse("surface-op-required", f"{event.type} comes onto the surface; say how with surfaceOp")
-    text = bytes(raw)
-    if text == b'"append"':
-        return None
-    op = lossless.read(text)
+def read_op(op: Json, seq: int, kind: str, contract: Contract) -> Span | None:
+    """The range of a replace; None for an append. `op` is the value of surfaceOp."""
     if op == "append":
         return None
+    if op is UNSET:
+        _refuse("surface-op-required", f"{kind} comes onto the surface; say how with surfaceOp")
     if type(op) is not dict:
         _refuse("surface-op-invalid", 'surfaceOp is "append" or a replace')
     start: Any = op.get(contract.start)
     end: Any = op.get(contract.end)
     if len(op) != 3 or op.get("op") != "replace" or not _is_seq(start) or not _is_seq(end):
         _refuse("replace-op-invalid", f'a replace is {{"op":"replace","{contract.start}":…,"{contract.end}":…}}')
-    if contract.strict and (start >= event.seq or end >= event.seq):
+    if contract.strict and (start >= seq or end >= seq):
         _refuse("replace-not-earlier", "both ends of a replace are earlier than its own seq")
     return Span(start, end)
 
 
-def read_sources(event: Event, contract: Contract, span: Span | None) -> Sequence[int]:
-    """The sources of the event."""
-    raw = event.source_event_seqs
-    if raw is UNSET:
+def check_sources(sources: Json, seq: int, kind: str, contract: Contract) -> Sequence[int]:
+    """The sources of an event; `sources` is the value of sourceEventSeqs."""
+    if sources is UNSET:
         return ()
-    assistant = event.type == "assistant/message"
+    assistant = kind == "assistant/message"
     if assistant and contract.strict:
         _refuse("sources-on-assistant", "an assistant/message embeds its stream; leave sourceEventSeqs out")
-    sources = lossless.read(bytes(raw))
     if type(sources) is not list:
         _refuse("sources-not-array", "sourceEventSeqs is a list of seqs")
     if not sources and not assistant:
         _refuse("sources-empty", "leave sourceEventSeqs out when there are none")
-    if not all(map(_is_seq, sources)):
-        _refuse("sources-not-seqs", "sourceEventSeqs is a list of seqs")
-    if len(set(sources)) != len(sources):
+    for source in sources:
+        if type(source) is not int or not 0 <= source <= SAFE_INTEGER:
+            _refuse("sources-not-seqs", "sourceEventSeqs is a list of seqs")
+    if len(sources) > 1 and len(set(sources)) != len(sources):
         _refuse("sources-duplicate", "sourceEventSeqs names each seq once")
-    if sources and max(sources) >= event.seq:
+    if sources and max(sources) >= seq:
         _refuse("sources-not-earlier", "sources are earlier than the event")
-    return sources
+    return cast(list[int], sources)
 
 
-def check_header(body: Body, headers: Mapping[int, ToolTable]) -> None:
+def check_header(
+    data: dict[str, Json], blocks: Sequence[dict[str, Json]], headers: Mapping[int, ToolTable]
+) -> None:
     """A tool addition's header is there and defines the tool once and completely."""
-    if body.header_seq is UNSET:
+    if "headerSeq" not in data:
         return
-    table = headers.get(body.header_seq)
+    table = headers.get(data["headerSeq"])
     if table is None:
-        _refuse("developer-header-missing", f"seq {body.header_seq} is no earlier request/header")
-    for block in body.message.content:
-        if block.type != "tool-addition":
+        _refuse("developer-header-missing", f"seq {data['headerSeq']} is no earlier request/header")
+    for block in blocks:
+        if block.get("type") != "tool-addition":
             continue
-        state = table.tools.get(block.tool_name)
+        name = block.get("toolName")
+        state = table.tools.get(name) if type(name) is str else None
         if state is None or state == "double":
-            _refuse("developer-tool-unknown", f"the header does not define {block.tool_name!a} exactly once")
+            _refuse("developer-tool-unknown", f"the header does not define {name!a} exactly once")
         if state == "incomplete":
-            _refuse("developer-tool-incomplete", f"the header defines {block.tool_name!a} incompletely")
+            _refuse("developer-tool-incomplete", f"the header defines {name!a} incompletely")
+
+
+def position_of(seq: int, seqs: Sequence[int]) -> int:
+    """Where the node stands on the surface, or -1. Most ranges lie near the end, so that is searched first."""
+    behind = max(len(seqs) - _NEAR, 0)
+    try:
+        return seqs.index(seq, behind)
+    except ValueError:
+        pass
+    try:
+        return seqs.index(seq, 0, behind)
+    except ValueError:
+        return -1
 
 
 def find_span(span: Span, seqs: Sequence[int]) -> tuple[int, int]:
     """First and last position of the range on the current surface: by place, never by number."""
-    try:
-        first = seqs.index(span.start)
-    except ValueError:
+    first = position_of(span.start, seqs)
+    if first < 0:
         _refuse("replace-start-missing", f"seq {span.start} is not on the current surface")
-    try:
-        last = seqs.index(span.end)
-    except ValueError:
+    last = first if span.end == span.start else position_of(span.end, seqs)
+    if last < 0:
         _refuse("replace-end-missing", f"seq {span.end} is not on the current surface")
     if first > last:
         _refuse("replace-range-reversed", f"seq {span.start} stands behind seq {span.end} on the surface")
@@ -166,7 +171,8 @@ def check_span(
 ) -> tuple[int, tuple[Node, ...]]:
     """(position, nodes) of the range on the current surface, all of them among the sources."""
     position, last = find_span(span, seqs)
-    missing = set(seqs[position : last + 1]).difference(sources)
+    shadowed = seqs[position : last + 1]
+    missing = () if list(sources) == shadowed else set(shadowed).difference(sources)
     if missing:
         _refuse("sources-incomplete", f"sourceEventSeqs lacks shadowed nodes, first {min(missing)}")
     return position, tuple(entries[position : last + 1])
@@ -191,10 +197,9 @@ def check_head(node: Node, position: int, removed: Sequence[Node]) -> None:
             _refuse("system-head-protected", "the system/message at the head is replaced alone, by another")
 
 
-def read_targets(data: bytes) -> list[Target]:
+def read_targets(data: Json) -> list[Target]:
     """The targets of an `image/offload`, their shape checked."""
-    value = lossless.read(data)
-    targets = value.get("targets") if type(value) is dict else None
+    targets = data.get("targets") if type(data) is dict else None
     if type(targets) is not list or not targets:
         _refuse("offload-targets-invalid", "data.targets is a non-empty list")
     found = []
@@ -219,9 +224,8 @@ def check_targets(
         if seq in seen:
             _refuse("offload-target-duplicate", f"seq {seq} is named twice")
         seen.add(seq)
-        try:
-            position = seqs.index(seq)
-        except ValueError:
+        position = position_of(seq, seqs)
+        if position < 0:
             _refuse("offload-target-not-on-surface", f"seq {seq} is not on the current surface")
         old = entries[position]
         if old.type not in _OFFLOADABLE:

@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from surfacelog.derive import derive
 from surfacelog.errors import ContractError
-from surfacelog.events import Draft, Event, decode_event, encode_line, read_event
+from surfacelog.events import Draft, Event, check_line, decode_event, encode_line
 from surfacelog.header import Header
 from surfacelog.messages import Message, MessageCache
 from surfacelog.node import Node, Plan
@@ -108,6 +108,10 @@ class Session:
             ignorable=ignorable,
             time=time,
         )
+        return self.append_draft(offered)
+
+    def append_draft(self, offered: Draft) -> int:
+        """Appends one event as `append` does."""
         return self.append_line(self._line(offered, self.next_seq))
 
     def append_many(self, drafts: Iterable[Draft]) -> range:
@@ -125,7 +129,7 @@ class Session:
 
     def append_line(self, line: bytes) -> int:
         """Appends an event as it is written, with its own seq and time; returns its seq. Raises ContractError."""
-        plan = self.surface.plan(read_event(line))
+        plan = self.surface.plan_values(check_line(line))
         self._apply(plan, line)
         return plan.seq
 
@@ -134,7 +138,7 @@ class Session:
         done: list[Plan] = []
         try:
             for line in lines:
-                plan = self.surface.plan(read_event(line))
+                plan = self.surface.plan_values(check_line(line))
                 self._apply(plan, line)
                 done.append(plan)
         except BaseException as error:

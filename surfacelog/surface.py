@@ -9,11 +9,12 @@ from typing import NoReturn
 from msgspec import UNSET
 
 from surfacelog import rules
-from surfacelog.body import Body, body_of, result_of
+from surfacelog.body import Json, blocks_of, call_of, message_of, rest_digest, result_holder
 from surfacelog.contract import CONTRACTS
-from surfacelog.derive import is_empty
+from surfacelog.derive import derive
 from surfacelog.errors import ContractError
-from surfacelog.events import Event
+from surfacelog.events import Checked, Event, values_of
+from surfacelog.lossless import read_again
 from surfacelog.node import Node, Plan
 from surfacelog.pairs import Calls, check_pairs, close_call, keeps_pair, open_calls
 from surfacelog.tools import ToolTable, table_of
@@ -106,69 +107,82 @@ class Surface:
 
     def plan(self, event: Event) -> Plan:
         """What `event` would do; raises ContractError with the first rule that it breaks."""
+        if event.type not in self._contract.surface_types:
+            # Only what the rules look into is read.
+            return self.plan_values(values_of(event, data=event.type == "image/offload"))
+        values = values_of(event)
+        return self.plan_values(values, derive(event))
+
+    def plan_values(self, event: Checked, message: bytes | None = None) -> Plan:
+        """As `plan`, for an event that was read as values; the plan carries `message` as the derived one."""
         if event.seq != self.next_seq:
             _refuse("seq-not-contiguous", f"the next event is seq {self.next_seq}, not {event.seq}")
-        if event.type in self._contract.surface_types:
-            return self._plan_surface(event)
-        if event.type in self._types:
-            return self._plan_log(event)
-        if event.ignorable is True:
-            return Plan("log", event.seq)
-        _refuse("type-unknown", f"{event.type!a} is not known here; mark it ignorable or add it to the vocabulary")
-
-    def _plan_log(self, event: Event) -> Plan:
         kind = event.type
-        header = None
+        if kind in self._contract.surface_types:
+            return self._plan_surface(event, message)
+        if kind not in self._types:
+            if event.ignorable is True:
+                return Plan("log", event.seq)
+            _refuse("type-unknown", f"{kind!a} is not known here; mark it ignorable or add it to the vocabulary")
+        return self._plan_log(event)
+
+    def _plan_log(self, event: Checked) -> Plan:
+        kind, header = event.type, None
         targets: list[rules.Target] = []
         if self._contract.strict:
             if kind == "request/header":
-                header = table_of(bytes(event.data), checked=self._checked)
+                header = table_of(event.data, checked=self._checked)
             elif kind == "image/offload":
-                targets = rules.read_targets(bytes(event.data))
+                targets = rules.read_targets(event.data)
         if event.surface_op is not UNSET:
             _refuse("surface-op-forbidden", f"{kind} never comes onto the surface; leave surfaceOp out")
         if event.source_event_seqs is not UNSET:
             _refuse("sources-forbidden", f"{kind} never comes onto the surface; leave sourceEventSeqs out")
         if targets:
             return Plan("offload", event.seq, changed=rules.check_targets(targets, self._seqs, self._entries))
-        calls: Calls | None = (self.open_calls, {}) if self.open_calls and kind in _SCOPES else None
-        return Plan("log", event.seq, header=header, calls=calls)
+        if self.open_calls and kind in _SCOPES:
+            return Plan("log", event.seq, calls=(self.open_calls, {}))
+        return Plan("log", event.seq, header=header)
 
-    def _plan_surface(self, event: Event) -> Plan:
-        strict = self._contract.strict
-        kind = event.type
-        data = bytes(event.data)
-        body = body_of(kind, data, checked=self._checked)
-        node = self._node(event, body, data)
-        if strict and self._checked:
-            rules.check_local(kind, body)
-        span = rules.read_op(event, self._contract)
-        sources = rules.read_sources(event, self._contract, span)
-        if strict and kind == "developer/message":
-            rules.check_header(body, self.headers)
-        message = None if node.empty else body.raw
+    def _plan_surface(self, event: Checked, message: bytes | None) -> Plan:
+        contract, kind, seq = self._contract, event.type, event.seq
+        data = read_again(event.data) if type(event.data) is bytes else event.data
+        value = message_of(kind, data, checked=self._checked)
+        blocks = blocks_of(value, checked=self._checked)
+        node = self._node(seq, kind, data, value, blocks)
+        if contract.strict and self._checked:
+            rules.check_local(kind, data, value, blocks)
+        span = rules.read_op(event.surface_op, seq, kind, contract)
+        sources = rules.check_sources(event.source_event_seqs, seq, kind, contract)
+        if kind == "developer/message":
+            rules.check_header(data, blocks, self.headers)
         if span is None:
             node, calls = self._pair_append(node)
-            return Plan("append", event.seq, node, message, calls=calls)
+            return Plan("append", seq, node, message, calls=calls)
         position, removed = rules.check_span(span, sources, self._seqs, self._entries)
         rules.check_rewrite(node, removed)
-        if strict:
+        if contract.strict:
             rules.check_head(node, position, removed)
         node, calls = self._pair_replace(node, position, removed)
-        return Plan("replace", event.seq, node, message, position, removed, calls=calls)
+        return Plan("replace", seq, node, message, position, removed, calls=calls)
 
-    def _node(self, event: Event, body: Body, data: bytes) -> Node:
-        kind, blocks = event.type, body.message.content
-        empty = not blocks if self._checked else is_empty(body.raw)
+    def _node(
+        self, seq: int, kind: str, data: Json, message: dict[str, Json], blocks: list[dict[str, Json]]
+    ) -> Node:
         if kind == "tool/result":
-            digest, call = result_of(self._contract.strict, data, checked=self._checked)
-            return Node(event.seq, kind, digest, rules.count_images(blocks), call=call)
+            strict = self._contract.strict
+            holder = result_holder(strict, message, checked=self._checked)
+            images = [block.get("type") for block in blocks].count("image")
+            digest = rest_digest(data, message, holder)
+            return Node(seq, kind, digest, images, False, (), (), call_of(strict, holder))
         if kind == "user/message":
-            return Node(event.seq, kind, images=rules.count_images(blocks))
+            return Node(seq, kind, "", [block.get("type") for block in blocks].count("image"))
+        empty = not message.get("content")
         if kind == "assistant/message":
-            calls = tuple([b.id for b in blocks if b.type == "tool-call" and type(b.id) is str])
-            return Node(event.seq, kind, empty=empty, calls=calls, answers=event.seq if calls else -1)
-        return Node(event.seq, kind, empty=empty)
+            made = [block.get("id") for block in blocks if block.get("type") == "tool-call"]
+            calls = tuple([call for call in made if type(call) is str])
+            return Node(seq, kind, "", 0, empty, (), calls, "", seq if calls else -1)
+        return Node(seq, kind, "", 0, empty)
 
     def _pair_append(self, node: Node) -> tuple[Node, Calls | None]:
         if node.calls:

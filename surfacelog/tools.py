@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from surfacelog.errors import ContractError
-from surfacelog.lossless import canonical, read
+from surfacelog.lossless import canonical, read_again
 
 __all__ = ["NO_TOOLS", "ToolTable", "table_of"]
 
@@ -32,13 +32,15 @@ NO_TOOLS = _table({})
 _memo: dict[int, tuple[bytes, ToolTable]] = {}
 
 
-def table_of(data: bytes, *, checked: bool = True) -> ToolTable:
-    """The table of a `request/header` event's data; raises ContractError with the header rule that it breaks,
-    unless `checked` is off."""
+def table_of(data: Any, *, checked: bool = True) -> ToolTable:
+    """The table of a `request/header` event's data, given as a value or as bytes; raises ContractError with the rule
+    that it breaks, unless `checked` is off."""
+    if type(data) is not bytes:
+        return _read_table(data, checked)
     known = _memo.get(len(data))
     if known is not None and known[0] == data:
         return known[1]
-    table = _read_table(data, checked)
+    table = _read_table(read_again(data), checked)
     if checked and len(data) <= MEMO_BYTES_MAX:
         if len(_memo) >= MEMO_COUNT:
             _memo.clear()
@@ -46,8 +48,7 @@ def table_of(data: bytes, *, checked: bool = True) -> ToolTable:
     return table
 
 
-def _read_table(data: bytes, checked: bool) -> ToolTable:
-    value = read(data)
+def _read_table(value: Any, checked: bool) -> ToolTable:
     header = value.get("header") if type(value) is dict else None
     if type(header) is not dict:
         return NO_TOOLS

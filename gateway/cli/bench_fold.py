@@ -1,0 +1,123 @@
+"""What the core costs beside the bare decode of the same lines: the figures of `surfacelog bench fold`.
+
+Nothing is written; the log is repeated in memory as one long session. Each figure is the best of its rounds.
+"""
+
+import gc
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from surfacelog.events import Draft, Event, encode_line, event_decoder
+from surfacelog.fold import fold
+from surfacelog.formats.stored import StoredLog
+from surfacelog.header import Header
+from surfacelog.lossless import read
+from surfacelog.session import Session
+
+__all__ = ["fold_figures"]
+
+
+def fold_figures(path: Path, events: int = 200_000, rounds: int = 3) -> dict[str, Any]:
+    """Times in µs per event and ratios to the bare decode (1 is as fast, 0.5 takes twice as long). `memory`: peak
+    bytes per event of a loaded session beside the bytes of its lines. Raises LedgerError for a log that is damaged."""
+    log = StoredLog(path.read_bytes())
+    once = list(log)
+    header = Header(id="bench", created_at=0, contract=log.contract)
+    lines = list(repeat(once, events, log.contract))
+    # The data as an agent hands it over: values, or the JSON text that it has already.
+    texts = [_offer(event_decoder.decode(line)) for line in lines]
+    runs: dict[str, Callable[[], object]] = {
+        "decode": lambda: _decode_all(lines),
+        "fold": lambda: fold(lines, header.contract),
+        "load": lambda: Session.load(lines, header),
+        "append": lambda: _append_all(texts, header),
+    }
+    best = {name: float("inf") for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            best[name] = min(best[name], _seconds(run))
+    figures: dict[str, Any] = {"events": len(lines), "bytes": sum(map(len, lines))}
+    for name, seconds in best.items():
+        figures[name] = {
+            "us_per_event": round(seconds / len(lines) * 1e6, 3),
+            "ratio": round(best["decode"] / seconds, 3),
+        }
+    del texts
+    figures["memory"] = {"bytes_per_event": round(_memory(lines, header) / len(lines), 1)}
+    return figures
+
+
+def repeat(once: list[Event], count: int, contract: str) -> Iterator[bytes]:
+    """At least `count` lines: the events again and again, every seq in them moved to its repetition."""
+    done = 0
+    while done < count:
+        for event in once:
+            yield encode_line(_moved(event, done), done + event.seq, event.time)
+        done += len(once)
+
+
+def _moved(event: Event, by: int) -> Draft:
+    op, sources, data = event.surface_op, event.source_event_seqs, event.data
+    if by and op is not UNSET and bytes(op) != b'"append"':
+        range_ = read(bytes(op))
+        op = Raw(msgspec.json.encode({k: v + by if type(v) is int else v for k, v in range_.items()}))
+    if by and sources is not UNSET:
+        sources = Raw(msgspec.json.encode([seq + by for seq in read(bytes(sources))]))
+    if by and event.type == "image/offload":
+        targets = read(bytes(data))["targets"]
+        data = Raw(msgspec.json.encode({"targets": [{**one, "seq": one["seq"] + by} for one in targets]}))
+    if by and event.type == "developer/message" and b'"headerSeq"' in bytes(data):
+        value = read(bytes(data))
+        data = Raw(msgspec.json.encode({**value, "headerSeq": value["headerSeq"] + by}))
+    return Draft(event.type, data, event.time, event.ignorable, op, sources)
+
+
+def _offer(event: Event) -> Draft:
+    data, op, sources = Raw(bytes(event.data)), event.surface_op, event.source_event_seqs
+    return Draft(
+        event.type,
+        data,
+        event.time,
+        event.ignorable,
+        op if op is UNSET else Raw(bytes(op)),
+        sources if sources is UNSET else Raw(bytes(sources)),
+    )
+
+
+def _decode_all(lines: list[bytes]) -> None:
+    decode = msgspec.json.Decoder(Event).decode
+    for line in lines:
+        decode(line)
+
+
+def _append_all(offers: list[Draft], header: Header) -> Session:
+    session = Session(header)
+    for offer in offers:
+        session.append_draft(offer)
+    return session
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    gc.collect()
+    started = time.process_time()
+    kept = run()
+    took = time.process_time() - started
+    del kept
+    return took
+
+
+def _memory(lines: list[bytes], header: Header) -> int:
+    """Peak bytes of a session loaded from lines that nobody else holds, less the bytes of the lines."""
+    gc.collect()
+    tracemalloc.start()
+    session = Session.load((bytes(bytearray(line)) for line in lines), header)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    del session
+    return peak - sum(map(len, lines))
