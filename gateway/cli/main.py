@@ -5,8 +5,13 @@ import sys
 from cyclopts import App, CycloptsError
 
 from gateway.cli.append import append, create
+from gateway.cli.bench import app as bench
+from gateway.cli.cluster import app as cluster
+from gateway.cli.conformance import conformance
 from gateway.cli.imports import import_log
+from gateway.cli.inspect import inspect
 from gateway.cli.messages import head, messages, transcript
+from gateway.cli.quickstart import quickstart
 from gateway.cli.remote import Refused
 from gateway.cli.serve import serve
 from surfacelog.errors import LedgerError
@@ -21,6 +26,11 @@ app.command(messages)
 app.command(transcript)
 app.command(head)
 app.command(import_log, name="import")
+app.command(quickstart)
+app.command(inspect)
+app.command(conformance)
+app.command(bench)
+app.command(cluster)
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """`surfacelog messages`, `transcript` and `head`: what a running server says of a session."""
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -8,8 +9,9 @@ from rich.console import Console
 from rich.text import Text
 
 from gateway.cli.remote import Remote
+from surfacelog.events import event_decoder
 
-__all__ = ["body_text", "head", "messages", "transcript"]
+__all__ = ["body_text", "head", "line_of", "messages", "transcript", "transcript_lines"]
 
 SHOWN_CHARS_MAX = 160
 PAGE_EVENTS = 500
@@ -52,7 +54,7 @@ def messages(
     found = msgspec.json.decode(body)
     console = Console()
     for message in found["messages"]:
-        console.print(line_of(message.get("role", "?"), message.get("content")))
+        show(console, line_of(message.get("role", "?"), message.get("content")))
     console.print(
         f"{len(found['messages'])} messages · seq {found['seq']} · generation {found['generation']}", style="dim"
     )
@@ -72,24 +74,28 @@ def transcript(session: str, /, *, url: str | None = None, json: bool = False) -
         Print one event a line, as JSON.
     """
     console = Console()
-    count, start = 0, 0
+    count = 0
     with Remote(url) as remote:
-        while True:
-            query: dict[str, str | int] = {"from": start, "limit": PAGE_EVENTS}
-            page = msgspec.json.decode(remote.session("GET", session, "transcript", query=query), type=_Page)
-            for raw in page.events:
-                count += 1
-                if json:
-                    sys.stdout.buffer.write(bytes(raw) + b"\n")
-                    continue
-                event = msgspec.json.decode(raw)
-                console.print(line_of(event["type"].partition("/")[0], event["data"], event["seq"]))
-            if page.next is None:
-                break
-            start = page.next
+        for raw in transcript_lines(remote, session):
+            count += 1
+            if json:
+                sys.stdout.buffer.write(raw + b"\n")
+                continue
+            event = event_decoder.decode(raw)
+            show(console, line_of(event.type.partition("/")[0], msgspec.json.decode(event.data), event.seq))
     if not json:
         console.print(f"{count} events", style="dim")
     return 0
+
+
+def transcript_lines(remote: Remote, session: str) -> Iterator[bytes]:
+    """The whole transcript, page by page."""
+    start: int | None = 0
+    while start is not None:
+        query: dict[str, str | int] = {"from": start, "limit": PAGE_EVENTS}
+        page = msgspec.json.decode(remote.session("GET", session, "transcript", query=query), type=_Page)
+        yield from (bytes(raw) for raw in page.events)
+        start = page.next
 
 
 def head(session: str, /, *, url: str | None = None, json: bool = False) -> int:
@@ -121,6 +127,11 @@ def _raw(body: bytes) -> int:
     sys.stdout.buffer.write(body + b"\n")
     sys.stdout.flush()
     return 0
+
+
+def show(console: Console, line: Text) -> None:
+    """One line stays one line, whatever the terminal's width."""
+    console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
 
 
 def line_of(role: str, content: Any, seq: int | None = None) -> Text:

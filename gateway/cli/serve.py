@@ -18,7 +18,10 @@ from producer.secret import Secret
 from producer.settings import ServerSettings, read_settings
 from surfacelog.errors import ProtocolError
 
-__all__ = ["serve"]
+__all__ = ["ADDRESS_FILE", "serve"]
+
+# Says where the server over a data directory listens.
+ADDRESS_FILE = "address"
 
 
 def serve(
@@ -85,6 +88,10 @@ async def _run(servers: ServerSettings, gateway: GatewaySettings, limits: Append
         )
 
         def started(url: str) -> None:
+            if servers.embedded:
+                address = servers.data_path / ADDRESS_FILE
+                address.write_text(url + "\n", encoding="utf-8")
+                stack.callback(address.unlink, missing_ok=True)
             print(f"surfacelog serves {url} ({where})", flush=True)
 
         await serve_http(services, started)

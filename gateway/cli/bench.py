@@ -1,0 +1,50 @@
+"""`surfacelog bench …`: figures of this release on this machine, each beside a baseline of the same run."""
+
+from pathlib import Path
+
+import msgspec
+from cyclopts import App
+from rich.console import Console
+from rich.table import Table
+
+from gateway.cli.bench_fold import fold_figures
+
+__all__ = ["app"]
+
+app = App(name="bench", help="Measure this release on this machine.", help_format="plaintext")
+
+
+@app.command(name="fold")
+def bench_fold(log: Path, /, *, events: int = 200_000, rounds: int = 3, json: bool = False) -> int:
+    """Measure the core on a stored log: decode and fold, load, append, memory.
+
+    Parameters
+    ----------
+    log
+        The stored log, repeated until it has enough events.
+    events
+        How many.
+    rounds
+        Each figure is the best of so many.
+    json
+        Print the figures as JSON.
+    """
+    figures = fold_figures(log, events, rounds)
+    if json:
+        print(msgspec.json.encode(figures).decode())
+        return 0
+    table = Table("figure", "value")
+    for name, value in _flat(figures):
+        table.add_row(name, f"{value:,.2f}" if isinstance(value, float) else f"{value:,}")
+    Console().print(table)
+    return 0
+
+
+def _flat(figures: dict[str, object], prefix: str = "") -> list[tuple[str, float | int]]:
+    found: list[tuple[str, float | int]] = []
+    for name, value in figures.items():
+        if isinstance(value, dict):
+            found += _flat(value, f"{prefix}{name} ")
+        elif isinstance(value, int | float):
+            found.append((prefix + name, value))
+    return found
