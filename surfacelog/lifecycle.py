@@ -191,7 +191,9 @@ class Nesting:
             self.calls.remove(call)
 
     def _in_step(self, data: _Data) -> None:
-        self._check_place(data)
+        # Such a message may stand between turns too; only one that names its place must stand there.
+        if data.turn is not None or data.step is not None:
+            self._check_place(data)
 
     def _compaction_start(self, data: _Data) -> None:
         if self.compactions:

@@ -21,8 +21,8 @@ def check_case(text: bytes, source: str) -> Outcome:
     """Runs one case file. A file that is no case fails with what is wrong about it."""
     try:
         case = read_case(text)
-    except LedgerError as error:
-        return Outcome(source, source, "case", problems=[Problem("case", "a case", error.message)]).settle()
+    except (LedgerError, ValueError) as error:
+        return Outcome(source, source, "case", problems=[Problem("case", "a case", str(error))]).settle()
     outcome = Outcome(case.id or source, source, case.op)
     run = OPERATIONS.get(case.op)
     if run is None:
@@ -35,6 +35,10 @@ def check_case(text: bytes, source: str) -> Outcome:
         return outcome.settle()
     except AssertionError as error:
         outcome.problems = [Problem(case.op, "one answer on every path", str(error))]
+        return outcome.settle()
+    except Exception as error:
+        # A stranger's case must not end the whole run; what broke is told on its line.
+        outcome.problems = [Problem(case.op, "an answer", f"{type(error).__name__}: {error}")]
         return outcome.settle()
     expectations = {name: value for name, value in case.expect.items() if name not in PROSE}
     outcome.problems, outcome.unchecked = _compare(expectations, found)

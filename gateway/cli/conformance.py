@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from json import dumps
 from pathlib import Path
 
 import msgspec
@@ -33,10 +34,11 @@ def conformance(*paths: Path, json: bool = False) -> int:
             raise OSError("name at least one file or folder")
         outcomes = check_paths(*paths)
     except OSError as error:
-        print(f"surfacelog: {error}", file=sys.stderr)
+        told = f"{error.filename} cannot be read: {error.strerror}" if error.filename else str(error)
+        print(f"surfacelog: {told}", file=sys.stderr)
         return 2
     if json:
-        print(msgspec.json.encode(_summary(outcomes) | {"results": outcomes}, enc_hook=repr).decode())
+        print(dumps({**_summary(outcomes), "results": msgspec.to_builtins(outcomes)}))
     else:
         _print(outcomes)
     return 1 if any(outcome.outcome == "failed" for outcome in outcomes) else 0

@@ -24,7 +24,7 @@ def check_vector(line: bytes, source: str) -> Outcome:
         outcome.id = str(lossless.read(fields["id"]))
         attempts = lossless.elements(fields["attempts"])
         expect = lossless.read(fields["expect"])
-        rules = msgspec.convert({"contract": lossless.read(fields["contract"])}, Rules)
+        rules = _rules(fields)
     except KeyError as missing:
         outcome.problems = [Problem("vector", "id, contract, attempts, expect", f"no {missing.args[0]}")]
         return outcome.settle()
@@ -36,8 +36,17 @@ def check_vector(line: bytes, source: str) -> Outcome:
     elif attempts is None or not isinstance(expect, dict) or not isinstance(expect.get("results"), list):
         outcome.problems = [Problem("vector", "a list of attempts and expect.results", "something else")]
     else:
-        _run(outcome, attempts, expect, rules)
+        try:
+            _run(outcome, attempts, expect, rules)
+        except Exception as error:
+            # A stranger's vector must not end the whole run; what broke is told on its line.
+            outcome.problems.append(Problem("vector", "an answer", f"{type(error).__name__}: {error}"))
     return outcome.settle()
+
+
+def _rules(fields: dict[str, bytes]) -> Rules:
+    chosen = {name: lossless.read(fields[name]) for name in ("checks", "vocabulary") if name in fields}
+    return msgspec.convert({**chosen, "contract": lossless.read(fields["contract"])}, Rules)
 
 
 def _run(outcome: Outcome, attempts: list[bytes], expect: dict[str, Any], rules: Rules) -> None:

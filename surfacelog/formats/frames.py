@@ -20,6 +20,9 @@ BLOCK_BYTES_MAX = 1 << 17
 # 128 MiB is zstd's own default refusal for decoders.
 WINDOW_BYTES_MAX = 1 << 27
 
+# How many places that look like a frame are tried behind damage.
+CANDIDATES_MAX = 1_000
+
 
 class _Damaged(Exception):
     """The bytes at this place are not a whole frame."""
@@ -96,7 +99,9 @@ class FrameReader:
         haystack = self._data.obj
         assert isinstance(haystack, bytes)
         found = haystack.find(MAGIC, start)
-        while found >= 0:
+        for _ in range(CANDIDATES_MAX):
+            if found < 0:
+                return False
             try:
                 end = _frame_end(self._data, found)
                 if end is not None:
@@ -105,7 +110,8 @@ class FrameReader:
             except _Damaged:
                 pass
             found = haystack.find(MAGIC, found + 1)
-        return False
+        # No honest frame holds so many; refusing is the safe answer.
+        return True
 
 
 def _pieces(frame: memoryview) -> Iterator[bytes]:

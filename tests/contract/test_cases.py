@@ -111,6 +111,37 @@ def test_a_stored_event_that_is_not_lossless_is_refused_at_its_place() -> None:
         assert check_case((given % expect).encode(), "x").outcome == outcome
 
 
+def rows(*kinds: str) -> list[str]:
+    return [
+        json.dumps({"type": kind, "seq": seq, "time": 1, "data": {}}) if kind else "torn {"
+        for seq, kind in enumerate(kinds)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expect"),
+    [
+        (["todo/write", ""], {"lines": "ok", "kept": 1}),
+        (["todo/write", "", "turn/end"], {"lines": "refuse@1"}),
+        (["todo/write", "", "todo/write"], {"lines": "ok", "kept": 1}),
+        (["", "turn/end"], {"lines": "refuse@0"}),
+        ([], {"lines": "ok", "kept": 0, "surface": []}),
+        (["todo/write", "user/message"], {"lines": "ok", "kept": 2, "importable": "refuse@1"}),
+    ],
+)
+def test_stored_rows_are_read_as_their_client_reads_them(lines: list[str], expect: dict[str, Any]) -> None:
+    given = {"id": "rows", "op": "load-lines", "lines": rows(*lines), "expect": expect}
+    assert check_case(json.dumps(given).encode(), "x").problems == []
+
+
+def test_stored_rows_may_begin_with_a_header_that_names_their_contract() -> None:
+    header = json.dumps({"type": "session", "version": 0, "id": "s", "createdAt": 1})
+    data = {"turn": 1, "step": 1, "index": 0, "dt": [0], "texts": ["a", "b"]}
+    packed = json.dumps({"type": "text-chunks", "seq0": 0, "time0": 1, "data": data})
+    given = {"op": "load-lines", "lines": [header, packed], "expect": {"lines": "ok", "kept": 2, "session": "ok"}}
+    assert check_case(json.dumps(given).encode(), "x").problems == []
+
+
 def test_the_command_counts_prints_and_exits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert conformance(CASES) == 0
     assert "skipped 25-resume-marker-collides: race" in capsys.readouterr().out
@@ -128,3 +159,4 @@ def test_the_command_counts_prints_and_exits(tmp_path: Path, capsys: pytest.Capt
     assert (told["passed"], told["failed"], len(told["results"])) == (0, 3, 3)
     assert conformance(tmp_path / "absent") == 2
     assert conformance() == 2
+    assert "absent cannot be read" in capsys.readouterr().err

@@ -78,6 +78,16 @@ def test_damage_with_a_good_row_behind_it_is_refused_with_its_row(damage: bytes)
     assert (error.code, error.detail["row"]) == ("malformed", 2)
 
 
+def test_recovering_leaves_out_good_rows_behind_damage_unless_a_turn_ends_there() -> None:
+    rows = [HEADER, row(0), b"torn {", row(1), row(2)]
+    log = StoredLog(b"\n".join(rows), recover=True)
+    assert [event.seq for event in log] == [0]
+    assert "2 good rows" in log.notices[0].text
+    ended = b'{"type":"turn/end","seq":3,"time":1,"data":{}}'
+    with pytest.raises(LedgerError):
+        list(StoredLog(b"\n".join([*rows, ended]), recover=True))
+
+
 def test_a_readable_row_that_is_not_allowed_is_refused_even_at_the_end() -> None:
     for line, code in [
         (b'{"type":"todo/write","seq":0,"time":1,"data":1e400}', "number-range"),
