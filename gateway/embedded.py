@@ -32,7 +32,7 @@ _log = logging.getLogger("surfacelog.embedded")
 
 
 class Embedded(msgspec.Struct, frozen=True):
-    """What runs. `registry`: the figures of the projector, to which the gateway adds its own."""
+    """What a gateway stands on. `registry`: figures kept so far, to which the gateway adds its own."""
 
     log: EventLog
     cache: Cache

@@ -14,6 +14,8 @@ from gateway.cli.messages import head, messages, transcript
 from gateway.cli.quickstart import quickstart
 from gateway.cli.remote import Refused
 from gateway.cli.serve import serve
+from producer.cache import CacheUnavailable
+from producer.log import Unavailable
 from surfacelog.errors import LedgerError
 
 __all__ = ["app", "main"]
@@ -42,7 +44,7 @@ def main() -> None:
     except Refused as refusal:
         print(f"surfacelog: {refusal}", file=sys.stderr)
         sys.exit(2 if refusal.code == "usage" else 1)
-    except LedgerError as error:
+    except (LedgerError, Unavailable, CacheUnavailable) as error:
         print(f"surfacelog: {error}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:

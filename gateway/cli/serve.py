@@ -8,15 +8,14 @@ import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from gateway.embedded import embedded
+from gateway.backend import backend
 from gateway.metrics import GatewayMetrics
 from gateway.serve import serve as serve_http
 from gateway.services import services_for
-from gateway.settings import GatewaySettings
+from gateway.settings import GatewaySettings, doorkeeper_of
 from producer.limits import AppendLimits
 from producer.secret import Secret
 from producer.settings import ServerSettings, read_settings
-from surfacelog.errors import ProtocolError
 
 __all__ = ["ADDRESS_FILE", "serve"]
 
@@ -64,27 +63,23 @@ def serve(
     )
     gateway = read_settings(GatewaySettings, os.environ, {"host": host, "port": port})
     limits = read_settings(AppendLimits, os.environ)
+    # Before anything starts: a server that must not be reached is not opened at all.
+    doorkeeper_of(gateway)
     asyncio.run(_run(servers, gateway, limits))
     return 0
 
 
 async def _run(servers: ServerSettings, gateway: GatewaySettings, limits: AppendLimits) -> None:
     async with AsyncExitStack() as stack:
-        if servers.embedded:
-            if servers.redis is not None:
-                raise ProtocolError("misconfigured", "a Redis without Kafka serves nothing; give --kafka too")
-            parts = await stack.enter_async_context(embedded(servers.data_path, limits))
-            log, cache, producer, registry = parts.log, parts.cache, parts.producer, parts.registry
-            where = f"embedded, data in {servers.data_path}"
-        else:
-            raise ProtocolError("misconfigured", "not yet")
+        parts = await stack.enter_async_context(backend(servers, limits))
+        where = f"embedded, data in {servers.data_path}" if servers.embedded else "on Kafka and Redis"
         services = services_for(
             gateway,
-            log,
-            cache,
-            producer,
+            parts.log,
+            parts.cache,
+            parts.producer,
             now_ms=lambda: time.time_ns() // 1_000_000,
-            metrics=GatewayMetrics(registry),
+            metrics=GatewayMetrics(parts.registry),
         )
 
         def started(url: str) -> None:
