@@ -1,5 +1,6 @@
 """deploy/compose.yaml, read without an engine: what it starts exists, and only this machine can reach it."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -126,7 +127,7 @@ def test_an_engine_reads_it_when_one_is_installed() -> None:
         capture_output=True,
         text=True,
         check=False,
-        env={"PATH": "/usr/bin:/bin:/usr/local/bin", "SURFACELOG_API_KEYS": "local " + "0" * 64},
+        env={**os.environ, "SURFACELOG_API_KEYS": "local " + "0" * 64},
     )
     assert answer.returncode == 0, answer.stderr
     assert "projector-2" in answer.stdout
