@@ -6,6 +6,7 @@ from hashlib import sha256
 import msgspec
 from msgspec import UnsetType
 
+from producer.requests import Landed
 from surfacelog.accept import EVENTS_MAX
 from surfacelog.errors import ProtocolError
 from surfacelog.events import Draft, encode_line
@@ -13,7 +14,7 @@ from surfacelog.records import KeyClaim, Record
 from surfacelog.state import SessionState
 from surfacelog.verdict import Verdict
 
-__all__ = ["AppendIntent", "Appended", "IdempotencyKey"]
+__all__ = ["AppendIntent", "Appended", "IdempotencyKey", "appended"]
 
 KEY_BYTES_MAX = 512
 SEPARATOR = b"\x00"
@@ -32,6 +33,22 @@ class Appended(msgspec.Struct, frozen=True, rename="camel"):
     token: str
     commit_id: str
     provisional: bool = False
+
+
+def appended(landed: Landed) -> Appended:
+    """The answer to an append that landed."""
+    verdict = landed.verdict
+    next_seq = verdict.seq + verdict.count
+    return Appended(
+        verdict.seq,
+        verdict.count,
+        verdict.offset,
+        verdict.chain.hex(),
+        next_seq,
+        landed.token(next_seq - 1),
+        landed.commit_id,
+        landed.provisional,
+    )
 
 
 class IdempotencyKey(msgspec.Struct, frozen=True):

@@ -9,10 +9,9 @@ from producer.cache import Cache, CacheUnavailable
 from producer.freshness import LogEnds
 from producer.limits import AppendLimits
 from producer.log import EventLog, Unavailable
-from producer.sight import Sight
+from producer.sight import Seen, Sight
 from producer.waiting import Verdicts
 from surfacelog.errors import ProtocolError
-from surfacelog.verdict import Verdict
 
 __all__ = ["Engine"]
 
@@ -59,9 +58,9 @@ class Engine:
         except Unavailable:
             return
 
-    async def recall(self, session_key: bytes, record_id: str, timeout_ms: int) -> Verdict | None:
-        """The verdict on a record that the session's state still remembers, from a state that has passed the log's
-        end of now; raises `rebuilding` or `unavailable`."""
+    async def fresh(self, session_key: bytes, timeout_ms: int) -> Seen:
+        """What the cache shows once it has passed the log's end of now; raises `rebuilding` or `unavailable`, or
+        what stands in the way of the session."""
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         end = -1
         obstacle = ("unavailable", "the log does not answer")
@@ -72,8 +71,8 @@ class Engine:
                 obstacle = ("unavailable", "the cache does not answer")
                 seen = await self.sight.read(session_key)
                 if not seen.code and seen.next_offset >= end:
-                    return seen.state.recent.get(record_id)
-                obstacle = ("rebuilding", "the cache is behind the log")
+                    return seen
+                obstacle = (seen.code or "rebuilding", seen.message or "the cache is behind the log")
             except (Unavailable, CacheUnavailable):
                 pass
             await asyncio.sleep(self.limits.lock_retry_ms / 1000)

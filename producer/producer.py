@@ -11,21 +11,22 @@ from random import Random
 from typing import Literal
 
 from producer.admission import Budget
-from producer.append import Appended, AppendIntent, IdempotencyKey
+from producer.append import Appended, AppendIntent, IdempotencyKey, appended
 from producer.cache import Cache
 from producer.claims import Claimed, ClaimIntent, DeleteIntent, ReleaseIntent
 from producer.engine import Engine
+from producer.forking import Forked, Forks
 from producer.ids import mint_id as mint_uuid7
 from producer.limits import AppendLimits
 from producer.log import EventLog
 from producer.opening import Created, OpenIntent
 from producer.requests import Intent, Landed, Request
+from producer.resuming import Resumed, close_open
 from producer.writer import SessionWriter
 from surfacelog.errors import ProtocolError
 from surfacelog.events import Draft
 from surfacelog.header import Header
 from surfacelog.keys import record_key
-from surfacelog.token import Token
 from surfacelog.verdict import Verdict
 
 __all__ = ["Producer"]
@@ -98,7 +99,7 @@ class Producer:
         landed = await self._ask(tenant, header.id, intent, timeout_ms)
         verdict = landed.verdict
         return Created(
-            header.id, landed.open_id, verdict.offset, verdict.chain.hex(), verdict.next_seq, token_of(landed, -1)
+            header.id, landed.open_id, verdict.offset, verdict.chain.hex(), verdict.next_seq, landed.token(-1)
         )
 
     async def append(
@@ -119,18 +120,7 @@ class Producer:
         intent = AppendIntent(drafts, expected_seq=expected_seq, key=key, fence=fence)
         size_bytes = sum(len(draft.data) + REQUEST_BYTES for draft in drafts)
         landed = await self._ask(tenant, session, intent, timeout_ms, size_bytes, logged=ack == "logged")
-        verdict = landed.verdict
-        next_seq = verdict.seq + verdict.count
-        return Appended(
-            verdict.seq,
-            verdict.count,
-            verdict.offset,
-            verdict.chain.hex(),
-            next_seq,
-            token_of(landed, next_seq - 1),
-            landed.commit_id,
-            landed.provisional,
-        )
+        return appended(landed)
 
     async def claim(
         self,
@@ -155,7 +145,7 @@ class Producer:
             claim.time + claim.lease_ms,
             verdict.next_seq,
             verdict.chain.hex(),
-            token_of(landed, verdict.next_seq - 1),
+            landed.token(verdict.next_seq - 1),
         )
 
     async def release(self, tenant: str, session: str, fence: str, *, timeout_ms: int | None = None) -> None:
@@ -172,9 +162,45 @@ class Producer:
     ) -> Verdict | None:
         """What became of a record whose outcome was unknown, from a state that is not behind the log; None when
         the state does not remember it (not there yet, or long ago). Raises `rebuilding` or `unavailable`."""
-        return await self._engine.recall(
-            record_key(tenant, session), commit_id, timeout_ms or self.limits.append_timeout_ms
+        seen = await self._engine.fresh(record_key(tenant, session), self._wait_ms(timeout_ms))
+        return seen.state.recent.get(commit_id)
+
+    async def fork(
+        self,
+        tenant: str,
+        parent: str,
+        child: Header,
+        boundary: int,
+        *,
+        open_id: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> Forked:
+        """Makes the session `child.id` go on from the parent's event `boundary` (a seq); the child's rules are
+        the parent's. Called again for a fork that was left half-way, by whichever machine, it goes on where that
+        stopped. `timeout_ms` is for each step of the copy. Raises `session-exists` when the child is another
+        session."""
+        forks = Forks(self._engine, self._ask)
+        return await forks.fork(tenant, parent, child, boundary, open_id, self._wait_ms(timeout_ms))
+
+    async def resume(
+        self,
+        tenant: str,
+        session: str,
+        owner: str,
+        *,
+        takeover: bool = False,
+        lease_ms: int = 0,
+        timeout_ms: int | None = None,
+    ) -> Resumed:
+        """Claims the session and closes what an earlier run left open: its calls, step and turn. Nothing is run
+        again. Raises what `claim` and `append` raise."""
+        held = await self.claim(
+            tenant, session, owner, takeover=takeover, lease_ms=lease_ms, timeout_ms=timeout_ms
         )
+        return await close_open(self._engine, self._ask, tenant, session, held, self._wait_ms(timeout_ms))
+
+    def _wait_ms(self, timeout_ms: int | None) -> int:
+        return timeout_ms or self.limits.append_timeout_ms
 
     async def _ask(
         self,
@@ -189,7 +215,7 @@ class Producer:
         if not self._open:
             raise ProtocolError("unavailable", "this server is shutting down; nothing was written, try another")
         key = record_key(tenant, session)
-        wait_s = (timeout_ms or self.limits.append_timeout_ms) / 1000
+        wait_s = self._wait_ms(timeout_ms) / 1000
         deadline = asyncio.get_running_loop().time() + wait_s
         taken = await self._budget.take(size_bytes, wait_s)
         request = Request(intent, deadline, logged=logged, over=lambda: self._budget.give_back(taken))
@@ -221,8 +247,3 @@ class Producer:
 
     def _crowded(self) -> bool:
         return len(self._writers) > self.limits.append_writers_max or self._nodes > self.limits.append_nodes_max
-
-
-def token_of(landed: Landed, seq: int) -> str:
-    """A token of the place `seq`, with which a reader waits for the caller's own write."""
-    return Token(landed.open_id, landed.version, seq).encode()

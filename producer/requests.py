@@ -4,7 +4,7 @@ A request is answered exactly once. What its deadline says depends on whether a 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import msgspec
@@ -12,9 +12,10 @@ import msgspec
 from surfacelog.errors import ProtocolError
 from surfacelog.records import Record
 from surfacelog.state import SessionState
+from surfacelog.token import Token
 from surfacelog.verdict import Verdict
 
-__all__ = ["Intent", "Landed", "Request"]
+__all__ = ["Asks", "Intent", "Landed", "Request"]
 
 
 class Landed(msgspec.Struct, frozen=True):
@@ -26,6 +27,18 @@ class Landed(msgspec.Struct, frozen=True):
     open_id: str
     version: int
     provisional: bool = False
+
+    def token(self, seq: int) -> str:
+        """A token of the place `seq`, with which a reader waits for the caller's own write."""
+        return Token(self.open_id, self.version, seq).encode()
+
+
+class Asks(Protocol):
+    """Hands an intent to its session's writer and waits for the answer."""
+
+    def __call__(
+        self, tenant: str, session: str, intent: "Intent", timeout_ms: int | None, size_bytes: int = ..., /
+    ) -> Awaitable[Landed]: ...
 
 
 class Intent(Protocol):
