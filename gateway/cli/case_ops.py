@@ -14,6 +14,7 @@ from surfacelog.events import Event, read_event
 from surfacelog.fork import Fork, fork
 from surfacelog.formats import StoredLog, line_of
 from surfacelog.formats.rows import is_json
+from surfacelog.inbox import inbox
 from surfacelog.lifecycle import Nesting, report
 from surfacelog.planner import last_window, legal_cuts
 from surfacelog.repair import repair
@@ -86,6 +87,7 @@ def _loaded(rules: Rules, lines: tuple[bytes, ...], events: list[Event]) -> dict
     """What loading these lines gives."""
     in_session = session_refusal(lines, rules)
     in_fold = fold_refusal(lines, rules)
+    queued = inbox(events)
     trial = Trial(rules)
     trial.session.append_lines(lines[: in_session[0] if in_session else len(lines)])
     return {
@@ -96,6 +98,11 @@ def _loaded(rules: Rules, lines: tuple[bytes, ...], events: list[Event]) -> dict
         "lifecycle": _lifecycle("lifecycle", events, in_session),
         "lifecycleOfLog": _lifecycle("lifecycleOfLog", events, in_session),
         "vocabulary": verdict_check("vocabulary", unknown_type(events, rules), "the type is not known"),
+        "inbox": verdict_check(
+            "inbox", min((fault.seq for fault in queued.faults), default=None), "it does not fit"
+        ),
+        "pendingInbox": _equals("pendingInbox", [item.id for item in queued.pending]),
+        "closers": lambda expected: _closers(expected, repair(events, rules.contract)),
     }
 
 
@@ -148,16 +155,19 @@ def _append(case: Case) -> Finding:
     appends = [_try(trial, text) for text in case.appends]
     texts = [_try(trial, text) for text in case.texts]
     checks = {
-        **_state(trial),
+        **_as_log(trial),
         "appends": lambda expected: _each("appends", expected, appends),
         "rawAppends": lambda expected: _each("rawAppends", expected, texts),
-        "lifecycleOfLog": _lifecycle("lifecycleOfLog", trial.events(), None),
-        "lifecycle": _lifecycle("lifecycle", trial.events(), None),
     }
     if case.lines:
         stored = _load_lines(case).checks
         checks |= {name: stored[name] for name in ("lines", "kept", "importable")}
     return Finding(checks, problems)
+
+
+def _as_log(trial: Trial) -> dict[str, Check]:
+    """What loading the trial's own lines again gives."""
+    return _loaded(trial.rules, tuple(trial.session.lines), list(trial.events()))
 
 
 def _started(case: Case) -> Trial:
@@ -227,9 +237,7 @@ def _repair(case: Case) -> Finding:
     if before:
         last = trial.events()[before - 1].time
         problems += compare("time of closers", [last] * len(closers), [closer.time for closer in closers])
-    checks = {**_state(trial), "closers": lambda expected: _closers(expected, closers)}
-    checks["lifecycle"] = checks["lifecycleOfLog"] = _lifecycle("lifecycle", trial.events(), None)
-    return Finding(checks, problems)
+    return Finding({**_as_log(trial), "closers": lambda expected: _closers(expected, closers)}, problems)
 
 
 def _closers(expected: Any, closers: list[Event]) -> list[Problem]:
@@ -269,6 +277,8 @@ def _fork(case: Case) -> Finding:
 
     def by_boundary(name: str, give: Callable[[Fork, Trial], Any]) -> Check:
         def check(expected: Any) -> list[Problem]:
+            if not isinstance(expected, dict) and len(children) == 1:
+                expected = dict.fromkeys(children, expected)
             if not isinstance(expected, dict) or not expected.keys() <= children.keys():
                 return [Problem(name, expected, f"children at {list(children)}")]
             return [
@@ -317,7 +327,7 @@ def _plan(case: Case) -> Finding:
 
     return Finding(
         {
-            **_state(trial),
+            **_as_log(trial),
             "legalCutsBefore": lambda expected: compare(
                 "legalCutsBefore", expected, [seq for seq in expected if seq in legal]
             ),
