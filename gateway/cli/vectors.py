@@ -45,7 +45,10 @@ def check_vector(line: bytes, source: str) -> Outcome:
 
 
 def _rules(fields: dict[str, bytes]) -> Rules:
-    chosen = {name: lossless.read(fields[name]) for name in ("checks", "vocabulary") if name in fields}
+    chosen: dict[str, Any] = {}
+    for name in ("checks", "vocabulary"):
+        if name in fields:
+            chosen[name] = lossless.read(fields[name])
     return msgspec.convert({**chosen, "contract": lossless.read(fields["contract"])}, Rules)
 
 
