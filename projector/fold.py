@@ -4,6 +4,7 @@ from collections import defaultdict
 
 import msgspec
 
+from producer.checkpoint import DirEntry
 from producer.log import LogRecord
 from projector.held import Held
 from projector.trouble import Fault, Halted
@@ -13,23 +14,36 @@ from surfacelog.keys import session_of
 from surfacelog.records import Record, read_record
 from surfacelog.verdict import Verdict
 
-__all__ = ["Fold", "commit_id", "is_ours", "verdict_payload"]
+__all__ = ["DeadLetter", "Fold", "commit_id", "is_ours", "verdict_payload"]
 
 # What one touched session adds to a call, and one event of it, beside its bytes: only to know when to cut.
 SESSION_VALUES = 30
 EVENT_VALUES = 3
+DEAD_BYTES_MAX = 4096
+
+
+class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A copy of a record that could not be read, cut to a bound, in base64 where it is bytes. It only informs."""
+
+    offset: int
+    time: int
+    key: bytes
+    headers: list[tuple[str, bytes]]
+    value: bytes
+    message: str = ""
 
 
 class Fold:
     """`touched`: sessions with a record here. `moved`: those of them with an accepted record. `parked`: offsets of
-    records of parked sessions, left alone."""
+    records of parked sessions, which are left alone."""
 
     def __init__(self) -> None:
         self.touched: dict[bytes, Held] = {}
         self.moved: set[bytes] = set()
-        self.parked: dict[bytes, list[int]] = defaultdict(list)
+        self.parked: dict[bytes, tuple[DirEntry, list[int]]] = {}
         self.verdicts: dict[str, list[Verdict]] = defaultdict(list)
         self.codes: dict[tuple[str, str], int] = defaultdict(int)
+        self.dead: list[bytes] = []
         self.records = 0
         self.values = 0
         self.size_bytes = 0
@@ -45,8 +59,9 @@ class Fold:
         read = read_record(record.headers, record.value)
         if held is None:
             self.codes["rejected", "malformed"] += 1
-        elif held.faulted:
-            self.parked[record.key].append(record.offset)
+            self._bury(record, "the key names no session")
+        elif held.entry is not None and held.entry.status == "faulted":
+            self.parked.setdefault(record.key, (held.entry, []))[1].append(record.offset)
         else:
             self._accept(record, read, held)
         self.records += 1
@@ -63,6 +78,8 @@ class Fold:
         except Exception as error:
             raise Fault(record.key, record.offset, "faulted", _id(read)) from error
         self.codes[verdict.outcome, verdict.code] += 1
+        if verdict.code == "malformed":
+            self._bury(record, verdict.message)
         if read is not None and read.reply:
             self.verdicts[read.reply].append(verdict.told())
         if record.key not in self.touched:
@@ -73,14 +90,16 @@ class Fold:
             self.values += EVENT_VALUES * len(verdict.plans)
         self.size_bytes += len(record.value or b"")
 
+    def _bury(self, record: LogRecord, message: str) -> None:
+        headers = [(name, (value or b"")[:256]) for name, value in record.headers[:16]]
+        value = (record.value or b"")[:DEAD_BYTES_MAX]
+        letter = DeadLetter(record.offset, record.time, record.key or b"", headers, value, message)
+        self.dead.append(msgspec.json.encode(letter))
+
 
 def commit_id(record: LogRecord) -> str:
     """The id by which a record is known again; empty when it cannot be read."""
     return _id(read_record(record.headers, record.value))
-
-
-def _id(read: Record | None) -> str:
-    return "" if read is None else read.id
 
 
 def is_ours(key: bytes) -> bool:
@@ -90,6 +109,10 @@ def is_ours(key: bytes) -> bool:
     except ProtocolError:
         return False
     return True
+
+
+def _id(read: Record | None) -> str:
+    return "" if read is None else read.id
 
 
 def verdict_payload(verdicts: list[Verdict]) -> bytes:

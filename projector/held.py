@@ -53,11 +53,6 @@ class Held:
         return held
 
     @property
-    def faulted(self) -> bool:
-        """Whether the session is parked."""
-        return self.entry is not None and self.entry.status == "faulted"
-
-    @property
     def weight(self) -> int:
         """A rough size in memory, bytes."""
         state = self.state

@@ -14,7 +14,7 @@ from projector.trouble import Halted, Moved
 from surfacelog.errors import ProtocolError
 from surfacelog.keys import PartitionKeys
 
-__all__ = ["PARTITION", "check_place", "open_partition", "restart_partition"]
+__all__ = ["PARTITION", "check_place", "halt_partition", "open_partition", "restart_partition"]
 
 # The owner of checks that concern the partition; a record key always has a slash.
 PARTITION = b"*"
@@ -42,10 +42,12 @@ async def open_partition(site: Site, reached: int = -1) -> Checkpoint:
             continue
         problem = await _problem(site, place, start, end)
         if problem:
-            await _halt(site, place)
-            raise Halted("log-truncated", problem)
+            halt = Halted("log-truncated", problem)
+            await halt_partition(site, place, halt)
+            raise halt
         target = max(place.target, end) if place.next < reached else place.target
-        opened = msgspec.structs.replace(place, target=target, opens=place.opens + 1, halted="")
+        # Only where there is something to fold can an assignment be one without progress.
+        opened = msgspec.structs.replace(place, target=target, opens=place.opens + (end > place.next), halted="")
         call = Call()
         check_place(call, site.keys, place)
         call.write("SETNX", site.keys.serving, (site.keys.version,))
@@ -81,10 +83,11 @@ async def _ends(site: Site) -> tuple[int, int]:
     return starts[site.partition], ends[site.partition]
 
 
-async def _halt(site: Site, place: Checkpoint) -> None:
+async def halt_partition(site: Site, place: Checkpoint, halt: Halted) -> None:
+    """Tells readers and writers that the partition stands still, and why."""
     call = Call()
     call.check(PARTITION, "HGET", site.keys.checkpoint, place.epoch.encode(), "epoch")
-    call.write("HSET", site.keys.checkpoint, (b"halted", b"log-truncated"))
+    call.write("HSET", site.keys.checkpoint, (b"halted", halt.code.encode()))
     await call.run(site.cache)
 
 

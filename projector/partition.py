@@ -12,12 +12,13 @@ import msgspec
 from producer.checkpoint import Checkpoint
 from producer.log import LogRecord
 from producer.state_reader import STATE_SCRIPT, parse_place, parse_states, state_request
+from projector.careful import fears_a_crash, name_record, park_named
 from projector.commit import Call
 from projector.delta import changed_delta
 from projector.fold import Fold, is_ours, verdict_payload
 from projector.held import Held
 from projector.metrics import ProjectorMetrics
-from projector.opening import PARTITION, check_place, open_partition
+from projector.opening import PARTITION, check_place, halt_partition, open_partition
 from projector.parking import park
 from projector.refold import refold_session
 from projector.rewrite import Rewrite, rewrite
@@ -25,7 +26,7 @@ from projector.session_write import Written, check_session, write_session
 from projector.site import Site
 from projector.staging import StagingLost
 from projector.states import States
-from projector.trouble import Broken, Fault, Moved
+from projector.trouble import Broken, Fault, Halted, Moved
 
 __all__ = ["PartitionProjection"]
 
@@ -33,6 +34,7 @@ TRIES = 8
 LOAD_SESSIONS_MAX = 64
 # Fold speed is told from batches that are large enough to show it.
 RATE_RECORDS_MIN = 50
+DEAD_LETTERS_MAX = 100
 
 
 class PartitionProjection:
@@ -47,11 +49,16 @@ class PartitionProjection:
         self._metrics = metrics
         self._reached = -1
         self._suspect = -1
+        self._careful = 0
 
     async def open(self) -> int:
         """Loads the checkpoint; the offset to go on from. Raises as `open_partition`."""
         self.drop()
         self.place = await open_partition(self.site, self._reached)
+        if self.place.naming >= 0:
+            self.place = await park_named(self.site, self.place)
+            self._metrics.parked.inc()
+        self._careful = self.site.settings.batch_records if fears_a_crash(self.place) else 0
         self._reached = self.place.next
         return self.place.next
 
@@ -61,10 +68,9 @@ class PartitionProjection:
 
     async def advance(self, until: int) -> int:
         """Fetches, folds and commits up to the offset `until` or the log's end; the offset reached."""
-        site = self.site
         while self.place.next < until:
             start = self.place.next
-            records = await site.log.read(self.partition, start, site.settings.batch_records, site.timeout_ms)
+            records = await self._read(start, self.site.settings.batch_records)
             if not records:
                 break
             await self.project([record for record in records if record.offset < until])
@@ -84,6 +90,9 @@ class PartitionProjection:
                 await self._project(todo)
             except Broken as broken:
                 await self._heal(broken.sessions)
+            except Halted as halt:
+                await halt_partition(self.site, self.place, halt)
+                raise
             except Fault as fault:
                 self.drop()
                 if fault.offset != todo[0].offset:
@@ -105,21 +114,33 @@ class PartitionProjection:
     async def tick(self) -> None:
         """Looks at a quiet partition: raises Moved when its checkpoint is lost or not the one held, else tells
         readers that somebody is there."""
+        place = msgspec.structs.replace(self.place, advanced_ms=self.site.now_ms())
+        if place.rebuilding and not await self._read(place.next, 1):
+            # The log's last offsets hold no records.
+            place = msgspec.structs.replace(place, next=place.target)
         call = Call()
         check_place(call, self.keys, self.place)
         call.write("SETNX", self.keys.serving, (self.keys.version,))
-        call.write("HSET", self.keys.checkpoint, (b"advanced_ms", b"%d" % self.site.now_ms()))
+        call.write("HSET", self.keys.checkpoint, place.fields())
         if await call.run(self.site.cache):
             self.drop()
             raise Moved
+        self.place = place
+
+    async def _read(self, offset: int, records_max: int) -> list[LogRecord]:
+        site = self.site
+        return await site.log.read(site.partition, offset, records_max, site.timeout_ms)
 
     async def _project(self, records: Sequence[LogRecord]) -> None:
         held = await self._load(records)
         fold = Fold()
         for record in records:
-            if fold.records and record.offset == self._suspect:
+            if fold.records and (self._careful or record.offset == self._suspect or record.key is None):
                 await self._commit(fold)
                 fold = Fold()
+            if self._careful:
+                self._careful -= 1
+                self.place = await name_record(self.site, self.place, record.offset)
             fold.take(record, held[record.key] if record.key is not None else None)
             if fold.values >= self.site.settings.call_values or fold.size_bytes >= self.site.settings.call_bytes:
                 await self._commit(fold)
@@ -225,8 +246,13 @@ class PartitionProjection:
             added += held.entry is None
             if session in fold.moved:
                 news.append((session.decode("ascii"), state.next_seq, state.surface.content_generation))
-        for session, offsets in fold.parked.items():
+        for session, (entry, offsets) in fold.parked.items():
+            # Somebody may have retried the session since it was loaded.
+            call.check(session, "HGET", keys.directory, entry.encode(), session.decode("ascii"))
             call.write("RPUSH", keys.session(session).parked, offsets)
+        if fold.dead:
+            call.write("RPUSH", keys.dead, fold.dead[-DEAD_LETTERS_MAX:])
+            call.write("LTRIM", keys.dead, (-DEAD_LETTERS_MAX, -1))
         place = msgspec.structs.replace(
             self.place,
             next=fold.last + 1,

@@ -7,7 +7,7 @@ import msgspec
 
 from producer.checkpoint import Checkpoint, DirEntry
 from producer.log import LogRecord
-from producer.state_reader import STATE_SCRIPT, parse_states, state_request
+from producer.state_reader import STATE_SCRIPT, StateView, parse_states, state_request
 from projector.commit import Call
 from projector.delta import Delta, MessageList
 from projector.held import Held
@@ -18,33 +18,36 @@ from projector.staging import STAGE_BYTES_MAX, stage
 from projector.trouble import Moved
 from surfacelog.accept import accept
 from surfacelog.derive import offload
-from surfacelog.errors import LedgerError
+from surfacelog.errors import LedgerError, ProtocolError
+from surfacelog.keys import SessionKeys
 from surfacelog.records import read_record
 from surfacelog.snapshot import pieces
 from surfacelog.state import Changes, SessionState
 
-__all__ = ["Refold", "refold_session", "session_records"]
+__all__ = ["Refold", "refold_session", "retry_session", "session_records"]
 
 SCAN_RECORDS = 2000
+RETRIES = 5
 
 
 class Refold:
     """A session's state with all that its keys hold beside it. `fault`: (code, offset) of a record that cannot be
-    folded; those behind it are `parked`."""
+    folded; it and those behind it are `parked`. When it came to light here the state is worth nothing: fold again
+    with the fault known."""
 
-    def __init__(self, bounds: TailBounds) -> None:
+    def __init__(self, bounds: TailBounds, fault: tuple[str, int] | None = None) -> None:
         self.state = SessionState()
         self.state.changes = Changes()
         self.bodies: dict[int, bytes] = {}
         self.transcript: list[int] = []
         self.commits: list[tuple[int, int]] = []
         self.tail: deque[bytes] = deque(maxlen=bounds.events_max)
-        self.fault: tuple[str, int] | None = None
+        self.fault = fault
         self.parked: list[int] = []
 
     def take(self, record: LogRecord) -> None:
         """Folds one record of the session."""
-        if self.fault is not None:
+        if self.fault is not None and record.offset >= self.fault[1]:
             self.parked.append(record.offset)
             return
         try:
@@ -107,29 +110,64 @@ async def session_records(site: Site, session: bytes, first: int, until: int) ->
 async def refold_session(site: Site, place: Checkpoint, session: bytes) -> None:
     """Folds the session from its first record up to the checkpoint and writes all of its keys anew. Raises Moved
     when the checkpoint moved meanwhile."""
-    names, args = state_request(site.keys, [(session, b"")])
-    view = parse_states(await site.cache.run(STATE_SCRIPT, names, args), [None])[0]
-    held = Held(site.keys.session(session))
-    held.pointer = view.meta.get(b"mk", b"")
+    view = await _look(site, session)
     call = Call()
     check_place(call, site.keys, place)
     if view.entry is None:
         # The directory never heard of it: what is there is left of an earlier filling of the cache.
-        _clear(call, held)
+        _clear(call, site.keys.session(session), view.meta.get(b"mk", b""))
     else:
-        refold = Refold(site.bounds)
-        async for record in session_records(site, session, view.entry.first, place.next):
-            refold.take(record)
-        await _write(site, call, session, held, refold, view.entry)
+        await _rewrite(site, call, session, view, view.entry, place.next)
     if await call.run(site.cache):
         raise Moved
 
 
-async def _write(site: Site, call: Call, session: bytes, held: Held, refold: Refold, before: DirEntry) -> None:
+async def retry_session(site: Site, session: bytes) -> DirEntry:
+    """Folds a parked session anew, beside a worker that goes on with the others; what the directory says of it
+    then (`faulted` when it fails again). Raises `no-session` when no such session is parked, `overloaded` when its
+    records come faster than they are folded, CacheUnavailable and Unavailable."""
+    for _ in range(RETRIES):
+        view = await _look(site, session)
+        if view.entry is None or view.entry.status != "faulted" or view.checkpoint is None:
+            raise ProtocolError("no-session", "no session of this id is parked")
+        parked = await site.cache.call("LLEN", site.keys.session(session).parked)
+        call = Call()
+        call.check(session, "HGET", site.keys.checkpoint, view.checkpoint.epoch.encode(), "epoch")
+        call.check(session, "HGET", site.keys.directory, view.entry.encode(), session.decode("ascii"))
+        # All records of a parked session go on this list, so an equal length means that none came meanwhile.
+        call.check(session, "LLEN", site.keys.session(session).parked, parked)
+        entry = await _rewrite(site, call, session, view, view.entry, view.checkpoint.next)
+        if not await call.run(site.cache):
+            return entry
+    raise ProtocolError("overloaded", "the session's records come faster than they are folded; try again later")
+
+
+async def _look(site: Site, session: bytes) -> StateView:
+    names, args = state_request(site.keys, [(session, b"")])
+    return parse_states(await site.cache.run(STATE_SCRIPT, names, args), [None])[0]
+
+
+async def _fold(site: Site, session: bytes, first: int, until: int, fault: tuple[str, int] | None) -> Refold:
+    refold = Refold(site.bounds, fault)
+    async for record in session_records(site, session, first, until):
+        refold.take(record)
+        if refold.fault is not fault:
+            break
+    return refold
+
+
+async def _rewrite(
+    site: Site, call: Call, session: bytes, view: StateView, before: DirEntry, until: int
+) -> DirEntry:
+    refold = await _fold(site, session, before.first, until, None)
+    if refold.fault is not None:
+        refold = await _fold(site, session, before.first, until, refold.fault)
+    held = Held(site.keys.session(session))
+    held.pointer = view.meta.get(b"mk", b"")
     state = held.state = refold.state
-    entry = before
+    entry = msgspec.structs.replace(before, last=state.last)
     if state.status == "absent":
-        _clear(call, held)
+        _clear(call, held.own, held.pointer)
     else:
         delta = refold.delta()
         pointer = b"%d:%s" % (state.surface.content_generation, site.nonce().encode())
@@ -144,11 +182,11 @@ async def _write(site: Site, call: Call, session: bytes, held: Held, refold: Ref
         entry = msgspec.structs.replace(entry, status="faulted", code=code, at=offset)
         call.write("RPUSH", held.own.parked, refold.parked)
     call.write("HSET", site.keys.directory, (session, entry.encode()))
+    return entry
 
 
-def _clear(call: Call, held: Held) -> None:
-    own = held.own
+def _clear(call: Call, own: SessionKeys, pointer: bytes) -> None:
     for key in (own.meta, own.surface, own.transcript, own.tail, own.offsets, own.recent):
         call.write("DEL", key)
-    for key in (own.used_keys, own.headers, own.tools, own.parked, own.messages + held.pointer):
+    for key in (own.used_keys, own.headers, own.tools, own.parked, own.messages + pointer):
         call.write("DEL", key)

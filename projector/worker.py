@@ -186,7 +186,7 @@ class Worker:
                 )
             try:
                 await projection.tick()
-            except (Moved, CacheUnavailable) as error:
+            except (Moved, Unavailable, CacheUnavailable) as error:
                 self._later(consumer, partition, error)
 
     def _later(self, consumer: LogConsumer, partition: int, error: Exception) -> None:
