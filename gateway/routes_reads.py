@@ -1,6 +1,7 @@
 """GET routes of a session. Every answer states `seq` (the next event's) and `generation`."""
 
 from litestar import Response, get
+from litestar.params import FromPath
 
 from gateway.reads import WAIT_MS, Answer
 from gateway.routes import Asked, answer, asked, number
@@ -24,7 +25,7 @@ def _stated(found: Answer, etag: bool = False) -> Response[bytes]:
 
 
 @get(f"{ROOT}/messages")
-async def messages(request: Asked, session: str) -> Response[bytes]:
+async def messages(request: Asked, session: FromPath[str]) -> Response[bytes]:
     """What the model should see next."""
     services, tenant, name = asked(request, session)
     min_seq, wait_ms = _wish(request, services.settings.wait_ms_max)
@@ -40,7 +41,7 @@ async def messages(request: Asked, session: str) -> Response[bytes]:
 
 
 @get(ROOT)
-async def whole(request: Asked, session: str) -> Response[bytes]:
+async def whole(request: Asked, session: FromPath[str]) -> Response[bytes]:
     """The session's header and head."""
     services, tenant, name = asked(request, session)
     min_seq, wait_ms = _wish(request, services.settings.wait_ms_max)
@@ -48,7 +49,7 @@ async def whole(request: Asked, session: str) -> Response[bytes]:
 
 
 @get(f"{ROOT}/head")
-async def head(request: Asked, session: str) -> Response[bytes]:
+async def head(request: Asked, session: FromPath[str]) -> Response[bytes]:
     """Where the session stands."""
     services, tenant, name = asked(request, session)
     min_seq, wait_ms = _wish(request, services.settings.wait_ms_max)
@@ -56,7 +57,7 @@ async def head(request: Asked, session: str) -> Response[bytes]:
 
 
 @get(f"{ROOT}/surface")
-async def surface(request: Asked, session: str) -> Response[bytes]:
+async def surface(request: Asked, session: FromPath[str]) -> Response[bytes]:
     """The seqs of the events that the model sees, in order."""
     services, tenant, name = asked(request, session)
     min_seq, wait_ms = _wish(request, services.settings.wait_ms_max)
@@ -64,7 +65,7 @@ async def surface(request: Asked, session: str) -> Response[bytes]:
 
 
 @get(f"{ROOT}/transcript")
-async def transcript(request: Asked, session: str) -> Response[bytes]:
+async def transcript(request: Asked, session: FromPath[str]) -> Response[bytes]:
     """A page of what a person saw: append-origin surface events. `from` and `to` are places in the transcript."""
     services, tenant, name = asked(request, session)
     min_seq, wait_ms = _wish(request, services.settings.wait_ms_max)
@@ -74,7 +75,7 @@ async def transcript(request: Asked, session: str) -> Response[bytes]:
 
 
 @get(f"{ROOT}/events")
-async def events(request: Asked, session: str) -> Response[bytes]:
+async def events(request: Asked, session: FromPath[str]) -> Response[bytes]:
     """A page of events, every type, from seq `from` to before seq `to`."""
     services, tenant, name = asked(request, session)
     min_seq, wait_ms = _wish(request, services.settings.wait_ms_max)

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 from litestar import get
+from litestar.params import FromPath
 from litestar.response import Stream
 
 from gateway.routes import Asked, asked, number
@@ -12,7 +13,7 @@ __all__ = ["STREAM_ROUTES"]
 
 
 @get("/v1/sessions/{session:str}/stream")
-async def stream(request: Asked, session: str) -> Stream:
+async def stream(request: Asked, session: FromPath[str]) -> Stream:
     """Server-sent events from seq `from` on (by default only what is new); `Last-Event-ID` goes on behind it."""
     services, tenant, name = asked(request, session)
     told: AsyncIterator[bytes] = await services.streams.start(tenant, name, _first(request))

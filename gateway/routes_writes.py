@@ -4,6 +4,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 from litestar import Response, delete, get, post
+from litestar.params import FromPath
 
 from gateway.bodies import Append, read_append, read_body, read_claim_wish, read_opening
 from gateway.paths import session_path
@@ -48,7 +49,7 @@ async def create(request: Asked) -> Response[bytes]:
 
 
 @post(f"{ROOT}/events")
-async def append(request: Asked, session: str) -> Response[bytes]:
+async def append(request: Asked, session: FromPath[str]) -> Response[bytes]:
     """Appends one event or several, all or none."""
     services, tenant, name = asked(request, session)
     wish = read_append(await _body(request, _body_bytes_max(services)))
@@ -92,7 +93,7 @@ def _key_of(request: Asked) -> IdempotencyKey | None:
 
 
 @get(f"{ROOT}/commits/{{commit:str}}")
-async def verdict(request: Asked, session: str, commit: str) -> Response[bytes]:
+async def verdict(request: Asked, session: FromPath[str], commit: FromPath[str]) -> Response[bytes]:
     """What became of a commit whose answer was lost."""
     services, tenant, name = asked(request, session)
     found = await services.producer.verdict(tenant, name, commit)
@@ -111,7 +112,7 @@ async def verdict(request: Asked, session: str, commit: str) -> Response[bytes]:
 
 
 @post(f"{ROOT}/claim", status_code=200)
-async def claim(request: Asked, session: str) -> Response[bytes]:
+async def claim(request: Asked, session: FromPath[str]) -> Response[bytes]:
     """Takes the session for one owner."""
     services, tenant, name = asked(request, session)
     wish = read_claim_wish(await _body(request, SMALL_BODY_BYTES))
@@ -120,7 +121,7 @@ async def claim(request: Asked, session: str) -> Response[bytes]:
 
 
 @post(f"{ROOT}/release", status_code=200)
-async def release(request: Asked, session: str) -> Response[bytes]:
+async def release(request: Asked, session: FromPath[str]) -> Response[bytes]:
     """Gives a claim up."""
     services, tenant, name = asked(request, session)
     fence = request.headers.get("surfacelog-claim")
@@ -131,7 +132,7 @@ async def release(request: Asked, session: str) -> Response[bytes]:
 
 
 @delete(ROOT, status_code=200)
-async def remove(request: Asked, session: str) -> Response[bytes]:
+async def remove(request: Asked, session: FromPath[str]) -> Response[bytes]:
     """Ends the session for good."""
     services, tenant, name = asked(request, session)
     await services.producer.delete(tenant, name)

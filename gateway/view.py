@@ -88,26 +88,40 @@ class Viewer:
         wanted: Callable[[View], int],
         wait_s: float,
     ) -> View:
-        """The session as soon as its state has come to the seq that is `wanted` of it; raises `rebuilding` with
-        the present position when it has not after `wait_s`, and what `look` raises."""
-        found = await self.look(tenant, session, script, keys_of, args)
-        seq = wanted(found)
-        if found.seq >= seq:
+        """The session as soon as its state is whole and has come to the seq that is `wanted` of it. Raises
+        `rebuilding`, with the present position if there is one, when it has not after `wait_s`, and what `look`
+        raises."""
+        ask = (tenant, session, script, keys_of, args)
+        found, refusal = await self._try(*ask)
+        if found is not None and found.seq >= wanted(found):
             return found
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_s
-        async with self._news.watch(found.partition) as watch:
-            while found.seq < seq and (left := until - loop.time()) > 0:
-                await watch.wait(min(POLL_S, left))
-                found = await self.look(tenant, session, script, keys_of, args)
-        if found.seq < seq:
-            raise ProtocolError(
-                "rebuilding",
-                f"the state has not come to seq {seq} yet; try again",
-                seq=found.seq,
-                generation=found.generation,
-            )
-        return found
+        if wait_s > 0:
+            async with self._news.watch(partition_of(record_key(tenant, session), len(self._keys))) as watch:
+                while (left := until - loop.time()) > 0:
+                    await watch.wait(min(POLL_S, left))
+                    found, refusal = await self._try(*ask)
+                    if found is not None and found.seq >= wanted(found):
+                        return found
+        if found is None:
+            raise refusal or rebuilding()
+        raise ProtocolError(
+            "rebuilding",
+            f"the state has not come to seq {wanted(found)} yet; try again",
+            seq=found.seq,
+            generation=found.generation,
+        )
+
+    async def _try(
+        self, tenant: str, session: str, script: Script, keys_of: KeysOf, args: Sequence[Argument]
+    ) -> tuple[View | None, ProtocolError | None]:
+        try:
+            return await self.look(tenant, session, script, keys_of, args), None
+        except ProtocolError as error:
+            if error.code != "rebuilding":
+                raise
+            return None, error
 
     async def _see(
         self, key: bytes, partition: int, script: Script, keys_of: KeysOf, args: Sequence[Argument]

@@ -25,18 +25,17 @@ __all__ = ["fold_figures"]
 
 def fold_figures(path: Path, events: int = 200_000, rounds: int = 3) -> dict[str, Any]:
     """Times in µs per event and ratios to the bare decode (1 is as fast, 0.5 takes twice as long). `memory`: peak
-    bytes per event of a loaded session beside the bytes of its lines. Raises LedgerError for a log that is damaged."""
+    bytes per event of a loaded session beside the bytes of its lines. Raises LedgerError for a damaged log."""
     log = StoredLog(path.read_bytes())
     once = list(log)
     header = Header(id="bench", created_at=0, contract=log.contract)
     lines = list(repeat(once, events, log.contract))
-    # The data as an agent hands it over: values, or the JSON text that it has already.
-    texts = [_offer(event_decoder.decode(line)) for line in lines]
+    offers = [_offer(event_decoder.decode(line)) for line in lines]
     runs: dict[str, Callable[[], object]] = {
         "decode": lambda: _decode_all(lines),
         "fold": lambda: fold(lines, header.contract),
         "load": lambda: Session.load(lines, header),
-        "append": lambda: _append_all(texts, header),
+        "append": lambda: _append_all(offers, header),
     }
     best = {name: float("inf") for name in runs}
     for _ in range(rounds):
@@ -48,7 +47,6 @@ def fold_figures(path: Path, events: int = 200_000, rounds: int = 3) -> dict[str
             "us_per_event": round(seconds / len(lines) * 1e6, 3),
             "ratio": round(best["decode"] / seconds, 3),
         }
-    del texts
     figures["memory"] = {"bytes_per_event": round(_memory(lines, header) / len(lines), 1)}
     return figures
 
