@@ -5,12 +5,14 @@ Refuses what is not lossless JSON; knows nothing of surfaces or sessions.
 
 import json
 import re
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Meta, Raw, UnsetType
 
 from surfacelog import lossless
+from surfacelog.contract import LOG_TYPES, SURFACE_TYPES
 from surfacelog.errors import ContractError
 from surfacelog.lossless import DEPTH_MAX
 
@@ -19,8 +21,11 @@ __all__ = [
     "Checked",
     "Draft",
     "Event",
+    "check_draft",
     "check_line",
+    "check_lines",
     "decode_event",
+    "encode_checked",
     "encode_line",
     "event_decoder",
     "read_data",
@@ -61,8 +66,8 @@ class Checked(msgspec.Struct, frozen=True, gc=False, rename="camel", forbid_unkn
     data that was checked before."""
 
     type: str
-    seq: int
-    time: int
+    seq: Annotated[int, Meta(ge=0, le=SAFE_INTEGER)]
+    time: Annotated[int, Meta(ge=-SAFE_INTEGER, le=SAFE_INTEGER)]
     data: Any
     ignorable: bool | UnsetType = UNSET
     surface_op: Any = UNSET
@@ -76,9 +81,13 @@ _text = msgspec.json.Encoder()
 # Data adds one level to the envelope's own.
 _LINE_DEPTH_MAX = DEPTH_MAX + 1
 _Unread = (msgspec.MsgspecError, ValueError, RecursionError)
+# A shorter line cannot nest too deep: every level takes two bytes.
+_FLAT_BYTES = 2 * DEPTH_MAX
 _LONG_BYTES = 4096
 _LONG_BYTES_MAX = 128 * 1024
 _LONG_COUNT = 16
+_PLAIN_NAME = re.compile(r"[!#-\[\]-~]+\Z")
+_PLAIN_NAMES = LOG_TYPES | SURFACE_TYPES
 _BARE = re.compile(rb'\{"type":"([!#-\[\]-~]+)","seq":(0|[1-9][0-9]{0,14}),"time":(0|[1-9][0-9]{0,14}),"data":')
 # A client sends the same 20 KB of tools with every request: what was checked is recognised, not checked again.
 _long: dict[bytes, None] = {}
@@ -86,22 +95,44 @@ _long: dict[bytes, None] = {}
 
 def check_line(line: bytes) -> Checked:
     """The envelope on one line as values; raises ContractError unless it is one and lossless JSON."""
-    if len(line) > _LONG_BYTES:
-        known = _recognise(line)
-        if known is not None:
-            return known
+    return next(check_lines((line,)))
+
+
+def check_lines(lines: Iterable[bytes]) -> Iterator[Checked]:
+    """As `check_line`, line by line."""
+    decode, search = _checked.decode, lossless.ZERO.search
+    for line in lines:
+        if len(line) > _LONG_BYTES:
+            yield _check_long(line)
+            continue
+        try:
+            event = decode(line)
+        except _Unread:
+            yield _check_slowly(line)
+            continue
+        if search(line) is not None or len(line) > _FLAT_BYTES:
+            lossless.check_decoded(line, _LINE_DEPTH_MAX)
+        if event.ignorable is False:
+            raise _not_ignorable()
+        yield event
+
+
+def _not_ignorable() -> ContractError:
+    return ContractError("envelope-invalid", "ignorable is true or absent")
+
+
+def _check_long(line: bytes) -> Checked:
+    known = _recognise(line)
+    if known is not None:
+        return known
     try:
         event = _checked.decode(line)
     except _Unread:
-        event = _check_slowly(line)
-    else:
-        lossless.check_decoded(line, _LINE_DEPTH_MAX)
-    if not 0 <= event.seq <= SAFE_INTEGER or not -SAFE_INTEGER <= event.time <= SAFE_INTEGER:
-        raise ContractError("envelope-invalid", "seq and time are integers below 2^53, seq not negative")
+        return _check_slowly(line)
+    lossless.check_decoded(line, _LINE_DEPTH_MAX)
     if event.ignorable is False:
-        raise ContractError("envelope-invalid", "ignorable is true or absent")
-    if len(line) > _LONG_BYTES:
-        _remember(line)
+        raise _not_ignorable()
+    _remember(line)
     return event
 
 
@@ -120,18 +151,28 @@ def _recognise(line: bytes) -> Checked | None:
 
 def _remember(line: bytes) -> None:
     bare = _BARE.match(line)
-    if bare is None or not line.endswith(b"}") or len(line) > _LONG_BYTES_MAX:
+    if bare is None or not line.endswith(b"}"):
         return
     data = line[bare.end() : -1]
     if bytes(decode_event(line).data) == data:
-        if len(_long) >= _LONG_COUNT:
-            del _long[next(iter(_long))]
-        _long[data] = None
+        _keep_long(data)
+
+
+def _keep_long(data: bytes) -> None:
+    if len(data) > _LONG_BYTES_MAX:
+        return
+    if len(_long) >= _LONG_COUNT:
+        del _long[next(iter(_long))]
+    _long[data] = None
 
 
 def _check_slowly(line: bytes) -> Checked:
     event = _careful(line, Event)
     op, sources = event.surface_op, event.source_event_seqs
+    if not 0 <= event.seq <= SAFE_INTEGER or not -SAFE_INTEGER <= event.time <= SAFE_INTEGER:
+        raise ContractError("envelope-invalid", "seq and time are integers below 2^53, seq not negative")
+    if event.ignorable is False:
+        raise _not_ignorable()
     return Checked(
         event.type,
         event.seq,
@@ -180,7 +221,7 @@ def read_draft(text: bytes) -> Draft:
     except _Unread:
         draft = _careful(text, Draft)
     if draft.ignorable is False:
-        raise ContractError("envelope-invalid", "ignorable is true or absent")
+        raise _not_ignorable()
     return draft
 
 
@@ -233,16 +274,49 @@ def read_data(raw: bytes | Raw) -> Any:
 def encode_line(draft: Draft, seq: int, time: int) -> bytes:
     """The event's line (no newline at its end). `data` is kept byte for byte, but for newlines between
     tokens, which become spaces, so that a line is a line. Raises ContractError."""
-    parts = [b'{"type":', _encode_text(draft.type), b',"seq":%d,"time":%d,"data":' % (seq, time)]
-    parts.append(_one_line(draft.data))
-    if draft.ignorable is not UNSET:
-        parts.append(b',"ignorable":true' if draft.ignorable else b',"ignorable":false')
-    if draft.surface_op is not UNSET:
-        parts += [b',"surfaceOp":', _one_line(draft.surface_op)]
-    if draft.source_event_seqs is not UNSET:
-        parts += [b',"sourceEventSeqs":', _one_line(draft.source_event_seqs)]
-    parts.append(b"}")
-    return b"".join(parts)
+    check_draft(draft, seq, time)
+    return encode_checked(draft, seq, time)
+
+
+def encode_checked(draft: Draft, seq: int, time: int) -> bytes:
+    """As `encode_line`, of a draft that `check_draft` accepted."""
+    kind, op, sources = draft.type, draft.surface_op, draft.source_event_seqs
+    if kind in _PLAIN_NAMES or _PLAIN_NAME.match(kind) is not None:
+        head = b'{"type":"%b","seq":%d,"time":%d,"data":' % (kind.encode(), seq, time)
+    else:
+        head = b'{"type":%b,"seq":%d,"time":%d,"data":' % (_encode_text(kind), seq, time)
+    ignorable = b"" if draft.ignorable is UNSET else b',"ignorable":true'
+    surface_op = b"" if op is UNSET else b',"surfaceOp":' + _one_line(op)
+    if sources is UNSET:
+        return b"".join((head, _one_line(draft.data), ignorable, surface_op, b"}"))
+    return b"".join(
+        (head, _one_line(draft.data), ignorable, surface_op, b',"sourceEventSeqs":', _one_line(sources), b"}")
+    )
+
+
+def check_draft(draft: Draft, seq: int, time: int) -> Checked:
+    """The event that the draft will be, as values; raises ContractError unless its data is lossless JSON."""
+    op, sources = draft.surface_op, draft.source_event_seqs
+    if draft.ignorable is False or not -SAFE_INTEGER <= time <= SAFE_INTEGER:
+        raise ContractError("envelope-invalid", "ignorable is true or absent, time an integer below 2^53")
+    data = bytes(draft.data)
+    known = len(data) > _LONG_BYTES and data in _long
+    value = data if known else lossless.read(data)
+    if not known and len(data) > _LONG_BYTES:
+        _keep_long(data)
+    surface_op: Any = UNSET
+    if op is not UNSET:
+        text = bytes(op)
+        surface_op = "append" if text == b'"append"' else lossless.read(text)
+    return Checked(
+        draft.type,
+        seq,
+        time,
+        value,
+        draft.ignorable,
+        surface_op,
+        sources if sources is UNSET else lossless.read(bytes(sources)),
+    )
 
 
 def _encode_text(text: str) -> bytes:
@@ -254,6 +328,5 @@ def _encode_text(text: str) -> bytes:
 
 def _one_line(raw: Raw) -> bytes:
     text = bytes(raw)
-    lossless.read(text)
     # A newline cannot stand inside a JSON string, so these are all between tokens.
     return text.replace(b"\n", b" ").replace(b"\r", b" ") if b"\n" in text or b"\r" in text else text

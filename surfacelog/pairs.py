@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import msgspec
-
 from surfacelog.errors import ContractError
 from surfacelog.node import Node
 
@@ -12,36 +10,33 @@ __all__ = ["Calls", "check_pairs", "close_call", "keeps_pair", "open_calls"]
 Calls = tuple[dict[str, int], dict[str, int]]
 
 
-def open_calls(opened: dict[str, int], node: Node, paired: bool) -> dict[str, int]:
-    """The open calls once an assistant message made its own."""
+def open_calls(opened: dict[str, int], made: Sequence[str], seq: int, paired: bool) -> dict[str, int]:
+    """The open calls once the assistant message at `seq` made its own."""
     after = opened.copy()
-    for call in node.calls:
+    for call in made:
         if paired and call in after:
             raise ContractError("call-duplicate", f"the call {call!a} is open already; give each its own id")
-        after[call] = node.answers
+        after[call] = seq
     return after
 
 
-def close_call(opened: dict[str, int], node: Node, paired: bool) -> tuple[Node, Calls | None]:
-    """The result with the number of its pair, and the open calls before and after it."""
-    pair = opened.get(node.call)
+def close_call(opened: dict[str, int], call: str, paired: bool) -> tuple[int, Calls | None]:
+    """The pair's number of a result, and the open calls before and after it."""
+    pair = opened.get(call)
     if pair is None:
         if paired:
-            raise ContractError("call-unknown", f"no call {node.call!a} is open in this step")
-        return node, None
+            raise ContractError("call-unknown", f"no call {call!a} is open in this step")
+        return -1, None
     after = opened.copy()
-    del after[node.call]
-    return msgspec.structs.replace(node, answers=pair), (opened, after)
+    del after[call]
+    return pair, (opened, after)
 
 
-def keeps_pair(node: Node, removed: Sequence[Node]) -> Node | None:
-    """The node with its predecessor's pair, when it rewrites one result, or one message with the same calls."""
-    if len(removed) != 1:
-        return None
-    old = removed[0]
-    if node.type == old.type == "tool/result" or (node.calls and sorted(node.calls) == sorted(old.calls)):
-        return msgspec.structs.replace(node, answers=old.answers)
-    return None
+def keeps_pair(kind: str, made: Sequence[str], old: Node) -> bool:
+    """Whether an event that replaces just `old` takes over its pair: the same result, or the same calls."""
+    if kind == "tool/result":
+        return old.type == kind
+    return bool(made) and sorted(made) == sorted(old.calls)
 
 
 def check_pairs(removed: Sequence[Node], position: int, entries: Sequence[Node], opened: dict[str, int]) -> None:

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import msgspec
 from msgspec import UNSET
 
-from surfacelog.body import Json
+from surfacelog.body import Blocks, Json
 from surfacelog.contract import Contract
 from surfacelog.errors import ContractError
 from surfacelog.events import SAFE_INTEGER
@@ -57,20 +57,27 @@ def _is_seq(value: Any) -> bool:
 
 
 def check_local(
-    kind: str, data: dict[str, Json], message: dict[str, Json], blocks: Sequence[dict[str, Json]]
+    kind: str, data: dict[str, Json], message: dict[str, Json], blocks: Blocks, kinds: list[Json]
 ) -> None:
-    """The rules about a message's own data."""
-    if (message.get("role") == "developer") != (kind == "developer/message"):
-        _refuse("developer-role", "the role developer belongs to developer/message, and only to it")
-    changes = [block for block in blocks if block.get("type") in ("tool-addition", "tool-removal")]
-    if kind != "developer/message":
-        if changes:
-            _refuse("tool-change-role", "tools are added and removed only in a developer/message")
-        if kind == "tool/result" and "error" in data and message.get("isError") is not True:
-            _refuse("tool-error-flag", "a result with data.error needs message.isError true")
+    """The rules about a message's own data. `kinds`: the types of the blocks."""
+    if kind == "developer/message":
+        _check_developer(data, message, blocks)
         return
+    if message.get("role") == "developer":
+        _refuse("developer-role", "the role developer belongs to developer/message")
+    if "tool-addition" in kinds or "tool-removal" in kinds:
+        _refuse("tool-change-role", "tools are added and removed only in a developer/message")
+    if kind == "tool/result" and "error" in data and message.get("isError") is not True:
+        _refuse("tool-error-flag", "a result with data.error needs message.isError true")
+
+
+def _check_developer(data: dict[str, Json], message: dict[str, Json], blocks: Blocks) -> None:
+    if message.get("role") != "developer":
+        _refuse("developer-role", "the role of a developer/message is developer")
     adds = False
-    for block in changes:
+    for block in blocks:
+        if block.get("type") not in ("tool-addition", "tool-removal"):
+            continue
         name = block.get("toolName")
         if type(name) is not str or not name:
             _refuse("tool-change-name", "a tool addition or removal needs a toolName")
@@ -99,10 +106,8 @@ def read_op(op: Json, seq: int, kind: str, contract: Contract) -> Span | None:
     return Span(start, end)
 
 
-def check_sources(sources: Json, seq: int, kind: str, contract: Contract) -> Sequence[int]:
-    """The sources of an event; `sources` is the value of sourceEventSeqs."""
-    if sources is UNSET:
-        return ()
+def check_sources(sources: Json, seq: int, kind: str, contract: Contract) -> None:
+    """`sources` is the value of sourceEventSeqs."""
     assistant = kind == "assistant/message"
     if assistant and contract.strict:
         _refuse("sources-on-assistant", "an assistant/message embeds its stream; leave sourceEventSeqs out")
@@ -117,12 +122,9 @@ def check_sources(sources: Json, seq: int, kind: str, contract: Contract) -> Seq
         _refuse("sources-duplicate", "sourceEventSeqs names each seq once")
     if sources and max(sources) >= seq:
         _refuse("sources-not-earlier", "sources are earlier than the event")
-    return cast(list[int], sources)
 
 
-def check_header(
-    data: dict[str, Json], blocks: Sequence[dict[str, Json]], headers: Mapping[int, ToolTable]
-) -> None:
+def check_header(data: dict[str, Json], blocks: Blocks, headers: Mapping[int, ToolTable]) -> None:
     """A tool addition's header is there and defines the tool once and completely."""
     if "headerSeq" not in data:
         return
@@ -167,33 +169,32 @@ def find_span(span: Span, seqs: Sequence[int]) -> tuple[int, int]:
 
 
 def check_span(
-    span: Span, sources: Sequence[int], seqs: Sequence[int], entries: Sequence[Node]
+    span: Span, sources: Json, seqs: Sequence[int], entries: Sequence[Node]
 ) -> tuple[int, tuple[Node, ...]]:
-    """(position, nodes) of the range on the current surface, all of them among the sources."""
+    """(position, nodes) of the range on the current surface, all of them among the sources (UNSET: there are
+    none)."""
     position, last = find_span(span, seqs)
     shadowed = seqs[position : last + 1]
-    missing = () if list(sources) == shadowed else set(shadowed).difference(sources)
+    missing = () if sources == shadowed else set(shadowed).difference(() if sources is UNSET else sources)
     if missing:
         _refuse("sources-incomplete", f"sourceEventSeqs lacks shadowed nodes, first {min(missing)}")
     return position, tuple(entries[position : last + 1])
 
 
-def check_rewrite(node: Node, removed: Sequence[Node]) -> None:
+def check_rewrite(digest: str, removed: Sequence[Node]) -> None:
     """A tool result replaces one tool result, and changes nothing but its content."""
-    if node.type != "tool/result":
-        return
     if len(removed) != 1:
         _refuse("tool-rewrite-not-single", "a tool/result replaces exactly one node")
     if removed[0].type != "tool/result":
         _refuse("tool-rewrite-wrong-target", f"seq {removed[0].seq} is no tool/result")
-    if removed[0].digest != node.digest:
+    if removed[0].digest != digest:
         _refuse("tool-rewrite-changes-more", "a rewritten tool/result differs in content only")
 
 
-def check_head(node: Node, position: int, removed: Sequence[Node]) -> None:
-    """A system prompt at the head gives way only to another one, alone."""
-    if position == 0 and removed[0].type == "system/message":
-        if node.type != "system/message" or len(removed) != 1:
+def check_head(kind: str, removed: Sequence[Node]) -> None:
+    """A system prompt at the head, where `removed` begins, gives way only to another one, alone."""
+    if removed[0].type == "system/message":
+        if kind != "system/message" or len(removed) != 1:
             _refuse("system-head-protected", "the system/message at the head is replaced alone, by another")
 
 

@@ -9,7 +9,17 @@ from msgspec import UNSET, Raw, UnsetType
 
 from surfacelog.derive import derive
 from surfacelog.errors import ContractError
-from surfacelog.events import Draft, Event, check_line, decode_event, encode_line
+from surfacelog.events import (
+    Checked,
+    Draft,
+    Event,
+    check_draft,
+    check_line,
+    check_lines,
+    decode_event,
+    encode_checked,
+    encode_line,
+)
 from surfacelog.header import Header
 from surfacelog.messages import Message, MessageCache
 from surfacelog.node import Node, Plan
@@ -84,8 +94,11 @@ class Session:
     def load(cls, lines: Iterable[bytes], header: Header | None = None) -> "Session":
         """The session that the lines make, every one of them checked; raises ContractError."""
         session = cls(header)
-        for line in lines:
-            session.append_line(line)
+        session._lines.extend(lines)
+        advance, seen = session.surface.advance, session._transcript.append
+        for event in check_lines(session._lines):
+            if advance(event) == "append":
+                seen(event.seq)
         return session
 
     def append(
@@ -112,15 +125,19 @@ class Session:
 
     def append_draft(self, offered: Draft) -> int:
         """Appends one event as `append` does."""
-        return self.append_line(self._line(offered, self.next_seq))
+        seq, time = self.next_seq, self._time(offered)
+        return self._take(check_draft(offered, seq, time), encode_checked(offered, seq, time))
 
     def append_many(self, drafts: Iterable[Draft]) -> range:
         """Appends all of the drafts or none; returns their seqs. Raises ContractError with `index`."""
         first = self.next_seq
-        lines = []
+        lines: list[bytes] = []
+        time = decode_event(self._lines[-1]).time if self._lines else self.header.created_at
         for index, offered in enumerate(drafts):
             try:
-                lines.append(self._line(offered, first + index))
+                if offered.time is not UNSET:
+                    time = offered.time
+                lines.append(encode_line(offered, first + index, time))
             except ContractError as error:
                 error.detail.setdefault("index", index)
                 raise
@@ -129,9 +146,7 @@ class Session:
 
     def append_line(self, line: bytes) -> int:
         """Appends an event as it is written, with its own seq and time; returns its seq. Raises ContractError."""
-        plan = self.surface.plan_values(check_line(line))
-        self._apply(plan, line)
-        return plan.seq
+        return self._take(check_line(line), line)
 
     def append_lines(self, lines: Iterable[bytes]) -> None:
         """Appends all of the lines or none; raises ContractError with the `index` of the line that is refused."""
@@ -148,11 +163,16 @@ class Session:
                 error.detail.setdefault("index", len(done))
             raise
 
-    def _line(self, offered: Draft, seq: int) -> bytes:
-        time = offered.time
-        if time is UNSET:
-            time = decode_event(self._lines[-1]).time if self._lines else self.header.created_at
-        return encode_line(offered, seq, time)
+    def _take(self, event: Checked, line: bytes) -> int:
+        if self.surface.advance(event) == "append":
+            self._transcript.append(event.seq)
+        self._lines.append(line)
+        return event.seq
+
+    def _time(self, offered: Draft) -> int:
+        if offered.time is not UNSET:
+            return offered.time
+        return decode_event(self._lines[-1]).time if self._lines else self.header.created_at
 
     def _apply(self, plan: Plan, line: bytes) -> None:
         self.surface.apply(plan)

@@ -9,8 +9,8 @@ from typing import NoReturn
 from msgspec import UNSET
 
 from surfacelog import rules
-from surfacelog.body import Json, blocks_of, call_of, message_of, rest_digest, result_holder
-from surfacelog.contract import CONTRACTS
+from surfacelog.body import Json, calls_of, read_message, read_result
+from surfacelog.contract import CONTRACTS, SURFACE_TYPES
 from surfacelog.derive import derive
 from surfacelog.errors import ContractError
 from surfacelog.events import Checked, Event, values_of
@@ -22,6 +22,13 @@ from surfacelog.tools import ToolTable, table_of
 __all__ = ["Node", "Plan", "Surface", "ToolTable"]
 
 _SCOPES = frozenset({"step/start", "step/end", "turn/start", "turn/end"})
+_SPECIAL = _SCOPES | {"request/header", "image/offload"} | SURFACE_TYPES
+
+_EMPTY_GIVES_NONE = SURFACE_TYPES - {"user/message", "tool/result"}
+_WITH_IMAGES = frozenset({"user/message", "tool/result"})
+# (position, removed nodes, pair's number, open calls before and after); the position of an append is -1.
+Placing = tuple[int, tuple[Node, ...], int, Calls | None]
+Decision = tuple[Node, int, tuple[Node, ...], Calls | None]
 
 
 class Surface:
@@ -33,6 +40,7 @@ class Surface:
         "_contract",
         "_entries",
         "_paired",
+        "_plain",
         "_seqs",
         "_types",
         "content_generation",
@@ -57,6 +65,7 @@ class Surface:
         self._checked = content == "checked"
         self._paired = checks == "paired"
         self._types = self._contract.log_types.union(vocabulary) if vocabulary else self._contract.log_types
+        self._plain = self._types - _SPECIAL
         self._entries: list[Node] = []
         self._seqs: list[int] = []
         self.next_seq = base_seq
@@ -145,59 +154,100 @@ class Surface:
         return Plan("log", event.seq, header=header)
 
     def _plan_surface(self, event: Checked, message: bytes | None) -> Plan:
-        contract, kind, seq = self._contract, event.type, event.seq
-        data = read_again(event.data) if type(event.data) is bytes else event.data
-        value = message_of(kind, data, checked=self._checked)
-        blocks = blocks_of(value, checked=self._checked)
-        node = self._node(seq, kind, data, value, blocks)
+        node, position, removed, calls = self._decide(event)
+        op = "append" if position < 0 else "replace"
+        return Plan(op, event.seq, node, message, position, removed, (), None, calls)
+
+    def _decide(self, event: Checked) -> Decision:
+        """What becomes of a surface event."""
+        contract, kind, seq, data = self._contract, event.type, event.seq, event.data
+        if type(data) is bytes:
+            data = read_again(data)
+        message, blocks, kinds = read_message(kind, data, self._checked)
+        digest = call = ""
+        made: tuple[str, ...] = ()
+        if kind == "tool/result":
+            digest, call = read_result(data, message, contract.strict, self._checked)
+        elif kind == "assistant/message" and "tool-call" in kinds:
+            made = calls_of(blocks)
         if contract.strict and self._checked:
-            rules.check_local(kind, data, value, blocks)
-        span = rules.read_op(event.surface_op, seq, kind, contract)
-        sources = rules.check_sources(event.source_event_seqs, seq, kind, contract)
+            rules.check_local(kind, data, message, blocks, kinds)
+        op, sources, span = event.surface_op, event.source_event_seqs, None
+        if op != "append":
+            span = rules.read_op(op, seq, kind, contract)
+        if sources is not UNSET:
+            rules.check_sources(sources, seq, kind, contract)
         if kind == "developer/message":
             rules.check_header(data, blocks, self.headers)
-        if span is None:
-            node, calls = self._pair_append(node)
-            return Plan("append", seq, node, message, calls=calls)
+        position, removed, answers, calls = (
+            self._append(seq, kind, made, call)
+            if span is None
+            else self._replace(seq, kind, made, digest, span, sources)
+        )
+        empty = kind in _EMPTY_GIVES_NONE and not message.get("content")
+        images = kinds.count("image") if kind in _WITH_IMAGES else 0
+        return Node(seq, kind, digest, images, empty, (), made, call, answers), position, removed, calls
+
+    def _append(self, seq: int, kind: str, made: tuple[str, ...], call: str) -> Placing:
+        if made:
+            return -1, (), seq, (self.open_calls, open_calls(self.open_calls, made, seq, self._paired))
+        if kind == "tool/result" and (self.open_calls or self._paired):
+            return -1, (), *close_call(self.open_calls, call, self._paired)
+        return -1, (), -1, None
+
+    def _replace(
+        self, seq: int, kind: str, made: tuple[str, ...], digest: str, span: rules.Span, sources: Json
+    ) -> Placing:
         position, removed = rules.check_span(span, sources, self._seqs, self._entries)
-        rules.check_rewrite(node, removed)
-        if contract.strict:
-            rules.check_head(node, position, removed)
-        node, calls = self._pair_replace(node, position, removed)
-        return Plan("replace", seq, node, message, position, removed, calls=calls)
-
-    def _node(
-        self, seq: int, kind: str, data: Json, message: dict[str, Json], blocks: list[dict[str, Json]]
-    ) -> Node:
         if kind == "tool/result":
-            strict = self._contract.strict
-            holder = result_holder(strict, message, checked=self._checked)
-            images = [block.get("type") for block in blocks].count("image")
-            digest = rest_digest(data, message, holder)
-            return Node(seq, kind, digest, images, False, (), (), call_of(strict, holder))
-        if kind == "user/message":
-            return Node(seq, kind, "", [block.get("type") for block in blocks].count("image"))
-        empty = not message.get("content")
-        if kind == "assistant/message":
-            made = [block.get("id") for block in blocks if block.get("type") == "tool-call"]
-            calls = tuple([call for call in made if type(call) is str])
-            return Node(seq, kind, "", 0, empty, (), calls, "", seq if calls else -1)
-        return Node(seq, kind, "", 0, empty)
-
-    def _pair_append(self, node: Node) -> tuple[Node, Calls | None]:
-        if node.calls:
-            return node, (self.open_calls, open_calls(self.open_calls, node, self._paired))
-        if node.type == "tool/result":
-            return close_call(self.open_calls, node, self._paired)
-        return node, None
-
-    def _pair_replace(self, node: Node, position: int, removed: tuple[Node, ...]) -> tuple[Node, Calls | None]:
-        kept = keeps_pair(node, removed)
-        if kept is not None:
-            return kept, None
+            rules.check_rewrite(digest, removed)
+        if position == 0 and self._contract.strict:
+            rules.check_head(kind, removed)
+        if len(removed) == 1 and keeps_pair(kind, made, removed[0]):
+            return position, removed, removed[0].answers, None
         if self._paired:
             check_pairs(removed, position, self._entries, self.open_calls)
-        return self._pair_append(node)
+        if not made:
+            return position, removed, -1, None
+        return position, removed, seq, (self.open_calls, open_calls(self.open_calls, made, seq, self._paired))
+
+    def advance(self, event: Checked) -> str:
+        """Plans and applies the event in one; returns the plan's op. For those who never take a plan back."""
+        if event.seq == self.next_seq:
+            kind = event.type
+            # Most events need no plan: they are log-only, or one more node.
+            if kind in self._plain:
+                if event.surface_op is UNSET and event.source_event_seqs is UNSET:
+                    self.next_seq += 1
+                    return "log"
+            elif kind in self._contract.surface_types:
+                node, position, removed, calls = self._decide(event)
+                self.next_seq += 1
+                if calls is not None:
+                    self.open_calls = calls[1]
+                self._put(node, position, removed)
+                return "append" if position < 0 else "replace"
+        plan = self.plan_values(event)
+        self.apply(plan)
+        return plan.op
+
+    def _put(self, node: Node, position: int, removed: tuple[Node, ...]) -> None:
+        if not node.empty:
+            self.message_count += 1
+        if position < 0:
+            self._entries.append(node)
+            self._seqs.append(node.seq)
+            return
+        self.replace_generation += 1
+        self.content_generation += 1
+        for old in removed:
+            if not old.empty:
+                self.message_count -= 1
+        if len(removed) == 1:
+            self._entries[position] = node
+            self._seqs[position] = node.seq
+        else:
+            self._splice(position, len(removed), (node,))
 
     def apply(self, plan: Plan) -> None:
         """Carries out a plan made on the present state."""
@@ -206,15 +256,7 @@ class Surface:
         if plan.calls is not None:
             self.open_calls = plan.calls[1]
         if plan.added is not None:
-            self.message_count += not plan.added.empty
-            if plan.op == "append":
-                self._entries.append(plan.added)
-                self._seqs.append(plan.seq)
-            else:
-                self._splice(plan.position, len(plan.removed), (plan.added,))
-                self.message_count -= sum(not node.empty for node in plan.removed)
-                self.replace_generation += 1
-                self.content_generation += 1
+            self._put(plan.added, plan.position, plan.removed)
         elif plan.op == "offload":
             for position, _, new in plan.changed:
                 self._entries[position] = new

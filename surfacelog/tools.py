@@ -33,8 +33,8 @@ _memo: dict[int, tuple[bytes, ToolTable]] = {}
 
 
 def table_of(data: Any, *, checked: bool = True) -> ToolTable:
-    """The table of a `request/header` event's data, given as a value or as bytes; raises ContractError with the rule
-    that it breaks, unless `checked` is off."""
+    """The table of a `request/header` event's data, given as a value or as bytes; raises ContractError with the
+    rule that it breaks, unless `checked` is off."""
     if type(data) is not bytes:
         return _read_table(data, checked)
     known = _memo.get(len(data))
