@@ -48,6 +48,19 @@ def redis(servers_mode: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture(scope="session")
+def _one_broker(servers_mode: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Brokers]:
+    with servers.brokers(servers_mode, 1, tmp_path_factory.mktemp("kafka1")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kafka_broker(_one_broker: servers.Brokers) -> Iterator[servers.Brokers]:
+    """A single Kafka node, apart from the shared one, that the test may kill and pause; it is back for the next."""
+    yield _one_broker
+    _one_broker.heal()
+
+
+@pytest.fixture(scope="session")
 def _three_brokers(servers_mode: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Brokers]:
     with servers.brokers(servers_mode, 3, tmp_path_factory.mktemp("kafka3")) as cluster:
         yield cluster
@@ -70,9 +83,8 @@ def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyCl
 @pytest.fixture
 def redis_server(tmp_path: Path) -> Iterator[ValkeyServer]:
     """A Valkey of the test's own, which it may flush, kill, pause and restart; native in every mode."""
-    server = ValkeyServer.start(tmp_path / "redis", port=0)
-    yield server
-    server.stop()
+    with servers.own_redis(tmp_path / "redis") as server:
+        yield server
 
 
 @pytest.fixture

@@ -18,7 +18,16 @@ from deploy.valkey import ValkeyServer
 from deploy.valkey_cluster import ValkeyCluster
 from tests.containers import KafkaContainers, RedisContainer
 
-__all__ = ["MODES", "Brokers", "brokers", "kafka_address", "redis_address", "redis_cluster_url", "used"]
+__all__ = [
+    "MODES",
+    "Brokers",
+    "brokers",
+    "kafka_address",
+    "own_redis",
+    "redis_address",
+    "redis_cluster_url",
+    "used",
+]
 
 MODES = ("auto", "containers", "native")
 
@@ -136,6 +145,19 @@ def redis_cluster_url(folder: Path, replicas: int = 0) -> Iterator[ValkeyCluster
         yield cluster
     finally:
         cluster.stop()
+
+
+@contextmanager
+def own_redis(folder: Path) -> Iterator[ValkeyServer]:
+    """A Valkey of the caller's own, to flush, kill, pause and restart; native in every mode."""
+    try:
+        server = ValkeyServer.start(folder, port=0)
+    except Prerequisite as error:
+        _missing(error)
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 def _refuse(mode: str, error: Prerequisite) -> None:
