@@ -55,7 +55,7 @@ def _one_broker(servers_mode: str, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def kafka_broker(_one_broker: servers.Brokers) -> Iterator[servers.Brokers]:
-    """A single Kafka node, apart from the shared one, that the test may kill and pause; it is back for the next."""
+    """A single Kafka node, apart from the shared one, that the test may kill and pause; healed for the next."""
     yield _one_broker
     _one_broker.heal()
 
