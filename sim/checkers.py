@@ -11,6 +11,7 @@ from sim.evidence import TRANSIENT, Answer, Ask, Evidence, Read
 from sim.history import History, Step
 from sim.judge import deserved
 from surfacelog.accept import accept
+from surfacelog.records import fence_text
 from surfacelog.snapshot import pieces, restore
 from surfacelog.state import SessionState
 
@@ -36,13 +37,32 @@ def acknowledged_stays(evidence: Evidence, histories: Histories) -> Iterable[str
             if history is None:
                 yield f"{_named(ask)} was accepted and its session is not in the log"
                 continue
+            if ask.kind == "claim" and _claimed_at(history, answer.fence) is None:
+                yield f"{_named(ask)} was accepted as {answer.fence}, and no such claim was"
+            if ask.kind == "delete" and history.state.status != "deleted":
+                yield f"{_named(ask)} was accepted and the session lives"
             if ask.kind == "commit":
                 yield from _commit_stays(ask, answer, history)
-            step = next((step for step in history.steps if step.offset == answer.offset), None)
-            if step is None or step.record is None or step.verdict.outcome != "accepted":
-                yield f"{_named(ask)} was accepted at offset {answer.offset}, where nothing was accepted"
-            elif step.record.kind != ask.kind:
-                yield f"{_named(ask)} was accepted at offset {answer.offset}, where a {step.record.kind} stands"
+            if ask.kind in ("commit", "open"):
+                yield from _stands_at(ask, answer, history)
+
+
+def _stands_at(ask: Ask, answer: Answer, history: History) -> Iterable[str]:
+    step = next((step for step in history.steps if step.offset == answer.offset), None)
+    if step is None or step.record is None or step.verdict.outcome != "accepted":
+        yield f"{_named(ask)} was accepted at offset {answer.offset}, where nothing was accepted"
+    elif step.record.kind != ask.kind:
+        yield f"{_named(ask)} was accepted at offset {answer.offset}, where a {step.record.kind} stands"
+
+
+def _claimed_at(history: History, fence: str) -> int | None:
+    for step in history.steps:
+        record = step.record
+        if record is not None and record.kind == "claim" and step.verdict.outcome == "accepted":
+            claim = msgspec.json.decode(record.value)
+            if fence_text(claim["epoch"], claim["owner"], claim["claim"]) == fence:
+                return step.offset
+    return None
 
 
 def _commit_stays(ask: Ask, answer: Answer, history: History) -> Iterable[str]:
@@ -104,21 +124,24 @@ def contiguous(evidence: Evidence, histories: Histories) -> Iterable[str]:
 
 def chain_intact(evidence: Evidence, histories: Histories) -> Iterable[str]:
     """Every accepted commit was built on the history that it continues; its writer was told that chain."""
-    chains: dict[tuple[bytes, int], bytes] = {}
+    chains: dict[bytes, dict[bytes, int]] = {}
     for history in histories.values():
         for step in history.steps:
             record = step.record
             if step.verdict.outcome != "accepted" or record is None:
                 continue
-            chains[history.key, step.offset] = step.verdict.chain
+            chains.setdefault(history.key, {})[step.verdict.chain] = step.offset
             if record.kind == "commit" and record.prev != step.chain:
                 yield f"{history.key!r}: the commit at offset {step.offset} was built on another history"
             if record.kind == "commit" and record.seq != step.next_seq:
                 yield f"{history.key!r}: the commit at offset {step.offset} is not at seq {record.seq}"
     for answer in evidence.answers:
-        told = chains.get((evidence.asks[answer.ask].key, answer.offset))
-        if answer.outcome == "accepted" and answer.chain and told is not None and told != answer.chain:
-            yield f"{_named(evidence.asks[answer.ask])} was told a chain that the log does not have"
+        ask = evidence.asks[answer.ask]
+        # An idempotent repeat is told the chain of the head that it finds, which is a later one.
+        if answer.outcome == "accepted" and answer.chain:
+            offset = chains.get(ask.key, {}).get(answer.chain, -1)
+            if offset < answer.offset:
+                yield f"{_named(ask)} was told a chain that the log does not have there"
 
 
 def claims_hold(evidence: Evidence, histories: Histories) -> Iterable[str]:
@@ -142,13 +165,17 @@ def superseded_is_silent(evidence: Evidence, histories: Histories) -> Iterable[s
     """Once a claim was told, nothing that was asked for under an earlier one is accepted behind it."""
     for number, told in enumerate(evidence.answers):
         claim = evidence.asks[told.ask]
-        if claim.kind != "claim" or told.outcome != "accepted":
+        history = histories.get(claim.key)
+        if claim.kind != "claim" or told.outcome != "accepted" or history is None:
+            continue
+        claimed_at = _claimed_at(history, told.fence)
+        if claimed_at is None:
             continue
         for answer in evidence.answers[number + 1 :]:
             ask = evidence.asks[answer.ask]
             if answer.outcome != "accepted" or ask.key != claim.key or ask.kind != "commit" or ask.fence is None:
                 continue
-            if _epoch(ask.fence) < _epoch(told.fence) and answer.offset > told.offset:
+            if _epoch(ask.fence) < _epoch(told.fence) and answer.offset > claimed_at:
                 yield f"{_named(ask)} wrote as {ask.fence} behind {told.fence}"
 
 

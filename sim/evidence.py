@@ -15,7 +15,7 @@ TRANSIENT = frozenset({"locked", "overloaded", "rebuilding", "unavailable", "unk
 class Ask(msgspec.Struct, frozen=True):
     """One request of a client; its retries are the same ask. `key`: the session's record key. `marks`: one unique
     text per event, which the event's data carries. `fence`: of the claim that the client writes under, or None.
-    `again`: whether the client comes back with the same idempotency key. `owner`: of a claim."""
+    `since`: the head that it knew when it first used its idempotency key. `owner`: of a claim."""
 
     number: int
     client: str
@@ -26,12 +26,14 @@ class Ask(msgspec.Struct, frozen=True):
     fence: str | None = None
     expected_seq: int | None = None
     idempotency: str | None = None
+    since: int = 0
     takeover: bool = False
     owner: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """One attempt of an ask and what came back. `outcome`: accepted, rejected or unknown. `end_before` and
+    """One attempt of an ask and what came back. `outcome`: accepted, rejected, unknown, or refuted (what was
+    unknown until then turned out to be rejected). `end_before` and
     `end_after`: the log end of the partition when the attempt began and when it was answered."""
 
     ask: int
@@ -78,6 +80,8 @@ class Evidence:
         """What the client may rely on: accepted once it was told so; unknown from the first unknown attempt on;
         rejected only if every attempt was surely refused. None when no attempt was answered at all."""
         answers = self.of(ask)
+        refuted = {answer.commit_id for answer in answers if answer.outcome == "refuted"}
+        answers = [answer for answer in answers if answer.outcome != "unknown" or answer.commit_id not in refuted]
         for outcome in ("accepted", "unknown"):
             for answer in answers:
                 if answer.outcome == outcome:

@@ -3,6 +3,7 @@
 Clocks answer with virtual time only where that cannot decide anything (timing of stages); all else raises.
 """
 
+import logging
 import os
 import secrets
 import socket
@@ -11,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 __all__ = ["RealWorldUsed", "closed_world"]
@@ -40,16 +42,18 @@ _FORBIDDEN: tuple[tuple[Any, str], ...] = (
 
 @contextmanager
 def closed_world(now_s: Callable[[], float]) -> Iterator[None]:
-    """Inside, the real world raises RealWorldUsed; `time.perf_counter` tells virtual time (s)."""
+    """Inside, the real world raises RealWorldUsed; `time.perf_counter` and log lines tell virtual time (s)."""
     kept = [(where, name, where.__dict__[name] if name in vars(where) else None) for where, name in _FORBIDDEN]
     perf_counter = time.perf_counter
     for where, name in _FORBIDDEN:
         setattr(where, name, _refusal(f"{getattr(where, '__name__', where)}.{name}"))
     time.perf_counter = now_s
+    logging.time = SimpleNamespace(time=now_s)  # type: ignore[attr-defined]
     try:
         yield
     finally:
         time.perf_counter = perf_counter
+        logging.time = time  # type: ignore[attr-defined]
         for where, name, original in kept:
             if original is None:
                 delattr(where, name)

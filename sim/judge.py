@@ -13,6 +13,13 @@ from surfacelog.state import SessionState
 
 __all__ = ["deserved"]
 
+# What a request may be told because a record of this kind was accepted while it was under way.
+_RACES = {
+    "commit": ("seq-conflict", "chain-conflict"),
+    "claim": ("stale-claim", "fenced", "chain-conflict"),
+    "release": ("stale-claim", "fenced", "chain-conflict"),
+}
+
 
 def deserved(history: History | None, ask: Ask, code: str, end_before: int, end_after: int) -> bool:
     """Whether at least one state that the session had between the two log ends refuses the ask with `code`."""
@@ -26,8 +33,9 @@ def deserved(history: History | None, ask: Ask, code: str, end_before: int, end_
     for offset, record in later:
         if offset >= end_after:
             break
-        accept(state, record, offset)
-        if code in _refusals(state, ask):
+        verdict = accept(state, record, offset)
+        overtaken = record is not None and verdict.outcome == "accepted" and code in _RACES.get(record.kind, ())
+        if overtaken or code in _refusals(state, ask):
             return True
     return False
 
@@ -38,10 +46,14 @@ def _refusals(state: SessionState, ask: Ask) -> set[str]:
     held = state.status == "open" and bool(state.claim.owner)
     if ask.kind == "claim" and held and not ask.takeover:
         found |= {"fenced", "stale-claim", "locked"}
+    if ask.kind == "read":
+        return {"absent": {"no-session"}, "deleted": {"gone"}}.get(state.status, set())
     if ask.kind == "commit" and ask.expected_seq is not None and ask.expected_seq != state.next_seq:
         found.add("seq-conflict")
     if ask.kind == "commit" and ask.fence is None and held:
         found.add("fenced")
+    if ask.idempotency is not None and ask.since < state.keys_floor:
+        found.add("key-expired")
     verdict = preview(copy.deepcopy(state), _record(state, ask))
     if verdict.outcome == "rejected":
         found.add(verdict.code)

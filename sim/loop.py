@@ -39,15 +39,16 @@ class StepsExceeded(Exception):
 
 
 class Lane:
-    """One simulated process. `index` is its number in the trace."""
+    """One simulated process. `index` is its number in the trace. `fuse`: steps left, and what happens then."""
 
-    __slots__ = ("alive", "context", "index", "name", "paused", "ready")
+    __slots__ = ("alive", "context", "fuse", "index", "name", "paused", "ready")
 
     def __init__(self, name: str, index: int) -> None:
         self.name = name
         self.index = index
         self.alive = True
         self.paused = False
+        self.fuse: tuple[int, Callable[[], None]] | None = None
         self.ready: deque[events.Handle] = deque()
         self.context = copy_context()
         self.context.run(_lane.set, self)
@@ -113,6 +114,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.trace: list[str] = []
         self.world = Lane("world", 0)
         self._lanes = [self.world]
+        self._lane_count = 0
         self._last = self.world
         self._burst = self.random.choice(BURSTS)
         self._now = 0.0
@@ -120,11 +122,13 @@ class SimLoop(asyncio.BaseEventLoop):
         self._number = 0
         self._turns = seed
         self._tasks: list[weakref.ref[SimTask]] = []
+        self._buried: list[object] = []
         self._generators: dict[int, Lane] = {}
 
     def lane(self, name: str) -> Lane:
         """A new process."""
-        lane = Lane(name, len(self._lanes))
+        self._lane_count += 1
+        lane = Lane(name, self._lane_count)
         self._lanes.append(lane)
         return lane
 
@@ -139,7 +143,22 @@ class SimLoop(asyncio.BaseEventLoop):
         """No line of the lane runs any more: no cleanup, no answer, no release."""
         assert lane is not self.world
         lane.alive = False
+        # Collecting a dead task would close its coroutine, and that would run its cleanup.
+        self._buried.extend(lane.ready)
         lane.ready.clear()
+        for task in self._unfinished():
+            if task.lane is lane:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                self._buried.append(task)
+        if lane in self._lanes:
+            self._lanes.remove(lane)
+
+    def _unfinished(self) -> list[SimTask]:
+        return [task for ref in self._tasks if (task := ref()) is not None and not task.done()]
+
+    def light(self, lane: Lane, steps: int, act: Callable[[], None]) -> None:
+        """Does `act` after so many more steps of the lane: at an await, not at a time."""
+        lane.fuse = (steps, act)
 
     def pause(self, lane: Lane, seconds: float) -> None:
         """The lane does nothing for so long, and then goes on as if no time had passed."""
@@ -189,9 +208,21 @@ class SimLoop(asyncio.BaseEventLoop):
         if self.steps > self.steps_max:
             raise StepsExceeded(f"more than {self.steps_max} steps; pending: {self._pending()}")
         self._turns = hash((self._turns, lane.index))
+        if lane.fuse is not None and self._burnt(lane):
+            return
         handle = lane.ready.popleft()
         if not handle._cancelled:
             handle._run()
+
+    def _burnt(self, lane: Lane) -> bool:
+        assert lane.fuse is not None
+        steps, act = lane.fuse
+        lane.fuse = (steps - 1, act)
+        if steps > 0:
+            return False
+        lane.fuse = None
+        self.world.context.copy().run(act)
+        return True
 
     def _choose(self) -> Lane | None:
         last = self._last
@@ -221,8 +252,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return context.get(_lane, self.world)
 
     def _pending(self) -> str:
-        alive = [task for ref in self._tasks if (task := ref()) is not None and not task.done()]
-        shown = [f"{task.get_name()}@{_where(task)}" for task in alive if task.lane.alive]
+        shown = [f"{task.get_name()}@{_where(task)}" for task in self._unfinished() if task.lane.alive]
         return ", ".join(shown[:20])
 
     def _generator_begun(self, generator: AsyncGenerator[Any, Any]) -> None:
@@ -303,10 +333,11 @@ class SimLoop(asyncio.BaseEventLoop):
                 lane.alive = False
                 lane.ready.clear()
             self._timers.clear()
-            for task in [task for ref in self._tasks if (task := ref()) is not None and not task.done()]:
+            for task in self._unfinished():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 _end(task)
             self._tasks.clear()
+            self._buried.clear()
         finally:
             sys.unraisablehook = silenced
 

@@ -162,14 +162,17 @@ class RawWriter:
     def _tell(self, ask: Ask, begun: int, outcome: str, code: str = "", commit_id: str = "") -> None:
         self._evidence.answers.append(Answer(ask.number, outcome, begun, self._end(), code, commit_id=commit_id))
 
+    def _epoch(self, state: SessionState) -> int:
+        return state.claim.epoch + 1
+
     def _record(self, ask: Ask, state: SessionState) -> Record:
         name = self._mint()
         if ask.kind == "open":
             return Record("open", name, b'{"id":"s","createdAt":0,"version":4}')
         if ask.kind == "claim":
-            if state.claim.owner and not ask.takeover:
+            if state.status == "open" and state.claim.owner and not ask.takeover:
                 raise LedgerError("stale-claim", "somebody holds it")
-            claim = {"epoch": state.claim.epoch + 1, "owner": ask.owner, "claim": name}
+            claim = {"epoch": self._epoch(state), "owner": ask.owner, "claim": name}
             return Record("claim", name, msgspec.json.encode(claim), prev=state.chain)
         if ask.kind == "release":
             return Record("release", name, b"", prev=state.chain, fence=ask.fence or "")

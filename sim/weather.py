@@ -4,7 +4,7 @@ import random
 
 import msgspec
 
-__all__ = ["CALM", "Weather"]
+__all__ = ["CALM", "Weather", "shown"]
 
 
 class Weather(msgspec.Struct, frozen=True):
@@ -31,3 +31,9 @@ class Weather(msgspec.Struct, frozen=True):
 
 
 CALM = Weather()
+
+
+def shown(weather: Weather) -> str:
+    """What is not calm in it."""
+    found = {name: getattr(weather, name) for name in weather.__struct_fields__}
+    return ", ".join(f"{name} {value}" for name, value in found.items() if value != getattr(CALM, name))

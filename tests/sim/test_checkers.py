@@ -124,6 +124,7 @@ PLANTED: list[tuple[str, Callable[[Evidence, History], None]]] = [
     ("acknowledged_stays", lambda evidence, history: history.marks.update(m1=[7])),
     ("acknowledged_stays", lambda evidence, history: _alter(evidence, 1, offset=6)),
     ("acknowledged_stays", lambda evidence, history: _alter(evidence, 1, offset=3)),
+    ("acknowledged_stays", lambda evidence, history: _alter(evidence, 3, fence="9:nobody:x")),
     ("nothing_doubled", lambda evidence, history: history.marks["m7"].append(9)),
     ("nothing_doubled", lambda evidence, history: history.marks.pop("m2b")),
     ("rejected_never_present", lambda evidence, history: history.marks.update(m6=[4])),

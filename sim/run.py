@@ -1,0 +1,225 @@
+"""One run: a world is made from a seed, clients work on it while things go wrong, all is healed, all is judged."""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import msgspec
+
+import producer.flight as flight
+import surfacelog.state as state
+from producer.memory_data import MemoryData
+from sim.checkers import Finding, check_projections, check_run
+from sim.clients import Client
+from sim.cluster import Cluster
+from sim.evidence import Ask
+from sim.faults import Faults
+from sim.history import History, replay
+from sim.loop import Deadlock, SimLoop, StepsExceeded, simulate
+from sim.projections import found_projections, wanted_projections
+from sim.rawwriter import RawWriter
+from sim.world import Size, World, size_of
+
+__all__ = ["Outcome", "run_seed"]
+
+HEAL_S = 60.0
+WINDOWS = ("SETTLED_MAX", "RECENT_MAX", "KEYS_MAX")
+SMALL_WINDOWS = (16, 40, 6)
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What one seed led to. `trace`: readable lines; `log`: every record with its verdict."""
+
+    seed: int
+    findings: list[Finding]
+    trace: list[str]
+    log: list[str]
+    trace_hash: str
+    steps: int
+    answers: dict[str, int]
+    time_s: float
+
+
+def run_seed(seed: int) -> Outcome:
+    """Runs one seed to its end. Never raises for what the code under test did."""
+    found: list[Outcome] = []
+
+    async def main(loop: SimLoop) -> None:
+        found.append(await _run(loop))
+
+    loops: list[SimLoop] = []
+
+    async def kept(loop: SimLoop) -> None:
+        loops.append(loop)
+        await main(loop)
+
+    try:
+        simulate(kept, seed)
+    except (Deadlock, StepsExceeded) as error:
+        loop = loops[0]
+        findings = [Finding("comes_to_rest", f"{type(error).__name__}: {error}")]
+        return Outcome(seed, findings, loop.trace, [], loop.trace_hash, loop.steps, {}, loop.time())
+    return found[0]
+
+
+async def _run(loop: SimLoop) -> Outcome:
+    world = World(loop, size_of(loop))
+    loop.note(f"{world.size}")
+    with _windows(world.size), _listening(loop):
+        return await _live(world)
+
+
+async def _live(world: World) -> Outcome:
+    loop = world.loop
+    cluster = Cluster(world)
+    faults = Faults(world, cluster)
+    clients = [
+        Client(world, cluster, f"client{number}", world.sessions[number % world.size.sessions])
+        for number in range(max(world.size.clients, world.size.sessions))
+    ]
+    tasks = [
+        loop.spawn(loop.lane(client.name), _program(world, client, number))
+        for number, client in enumerate(clients)
+    ]
+    tasks += [
+        loop.spawn(loop.lane(f"raw{number}"), _raw_program(world, f"raw{number}"))
+        for number in range(world.size.raw_writers)
+    ]
+    storm = loop.spawn(loop.world, faults.run(), "faults")
+    await asyncio.gather(*tasks)
+    faults.heal()
+    await storm
+    findings = await _heal(world, cluster)
+    histories = replay(world.records())
+    findings += check_run(world.evidence, histories)
+    if not findings:
+        findings += check_projections(found_projections(world), wanted_projections(histories, world.settings))
+    if world.refolds and not world.damaged:
+        findings.append(
+            Finding("held_is_true", f"{world.refolds} sessions were folded anew, and the cache was sound")
+        )
+    findings += [Finding("no_unexpected_error", error) for error in loop.errors]
+    counts: dict[str, int] = {}
+    for answer in world.evidence.answers:
+        name = answer.code or answer.outcome
+        counts[name] = counts.get(name, 0) + 1
+    counts["read"] = len(world.evidence.reads)
+    return Outcome(
+        loop.seed, findings, loop.trace, _log_lines(histories), loop.trace_hash, loop.steps, counts, loop.time()
+    )
+
+
+async def _program(world: World, client: Client, number: int) -> None:
+    if number < world.size.sessions:
+        await client.open()
+    await client.run(world.size.operations)
+
+
+async def _raw_program(world: World, name: str) -> None:
+    chance = world.chance
+    key = world.sessions[0]
+    writer = RawWriter(
+        world.wire_log(), world.evidence, world.partition(key), key, world.mint_id, lambda: world.end(key)
+    )
+    for _ in range(world.size.operations):
+        asks: list[Ask] = []
+        fate = chance.random()
+        if fate < 0.1:
+            asks = [world.asks.plain(name, key, "claim", takeover=chance.random() < 0.5)]
+        elif fate < 0.15 and writer.fence:
+            asks = [world.asks.plain(name, key, "release", fence=writer.fence)]
+        else:
+            asks = [world.asks.append(name, key, fence=writer.fence) for _ in range(chance.choice((1, 1, 3)))]
+        await writer.run(asks)
+        await asyncio.sleep(chance.choice((0.0, 0.05, 0.5)))
+
+
+async def _heal(world: World, cluster: Cluster) -> list[Finding]:
+    """Waits until every partition is projected to its end."""
+    until = world.loop.time() + HEAL_S
+    # Copies that are still on their way land first.
+    await asyncio.sleep(5.0)
+    while world.loop.time() < until:
+        behind = [p for p in range(world.topic.partitions) if not _at_end(world, p)]
+        if not behind:
+            await asyncio.sleep(1.0)
+            return []
+        await asyncio.sleep(0.2)
+    return [Finding("heals", f"partitions {behind} are not projected {HEAL_S} s after all is well")]
+
+
+def _at_end(world: World, partition: int) -> bool:
+    data: MemoryData = world.cache.data
+    place = data.call("HGET", world.keys(partition).checkpoint, b"next")
+    return place is not None and int(place) == world.topic.end(partition)
+
+
+def _log_lines(histories: Mapping[bytes, History]) -> list[str]:
+    lines = []
+    for history in histories.values():
+        for step in history.steps:
+            record, verdict = step.record, step.verdict
+            what = (
+                "unreadable" if record is None else f"{record.kind} {record.id} seq {record.seq} as {record.fence}"
+            )
+            marks = "" if record is None or record.kind != "commit" else record.value[:0].decode()
+            lines.append(
+                f"{history.key.decode()} offset {step.offset:3}: {what} -> {verdict.outcome} {verdict.code} "
+                f"{verdict.first} next {step.head[0]} {marks}"
+            )
+    return lines
+
+
+@contextmanager
+def _windows(size: Size) -> Iterator[None]:
+    if not size.small_windows:
+        yield
+        return
+    kept = [
+        (module, name, getattr(module, name))
+        for module in (state, flight)
+        for name in WINDOWS
+        if hasattr(module, name)
+    ]
+    for module, name, _ in kept:
+        setattr(module, name, SMALL_WINDOWS[WINDOWS.index(name)])
+    try:
+        yield
+    finally:
+        for module, name, value in kept:
+            setattr(module, name, value)
+
+
+class _Listener(logging.Handler):
+    """Errors that the product logs are findings; warnings are lines of the trace."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        super().__init__(logging.WARNING)
+        self._loop = loop
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if record.exc_info:
+            text += f" ({record.exc_info[1]!r})"
+        if record.levelno >= logging.ERROR:
+            self._loop.errors.append(text)
+        self._loop.note(text)
+
+
+@contextmanager
+def _listening(loop: SimLoop) -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in ("surfacelog", "projector", "producer", "gateway")]
+    listener = _Listener(loop)
+    kept = [(logger.propagate, logger.level) for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(listener)
+        logger.propagate = False
+        logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        for logger, (propagate, level) in zip(loggers, kept, strict=True):
+            logger.removeHandler(listener)
+            logger.propagate = propagate
+            logger.setLevel(level)

@@ -1,0 +1,144 @@
+"""Faults planted into the protocol, one rule switched off at a time: proof that the simulation can fail.
+
+Each one replaces product code while it lasts; product code itself has no such switch.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from sim.rawwriter import RawWriter
+from surfacelog import accept as core
+from surfacelog.accept import _decide
+from surfacelog.claim import Claim, read_claim
+from surfacelog.records import Record
+from surfacelog.state import SessionState
+from surfacelog.verdict import Verdict
+
+__all__ = ["SWITCHES", "switched_off"]
+
+Handler = Callable[[SessionState, Record, int], Verdict]
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    mapping = isinstance(owner, dict)
+    kept = owner[name] if mapping else owner.__dict__[name]
+    put = owner.__setitem__ if mapping else lambda n, v: setattr(owner, n, v)
+    put(name, value)
+    try:
+        yield
+    finally:
+        put(name, kept)
+
+
+@contextmanager
+def _handled(kind: str, change: Callable[[Handler, SessionState, Record, int], Verdict]) -> Iterator[None]:
+    original: Handler = core._HANDLERS[kind]
+    with _replaced(core._HANDLERS, kind, lambda state, record, offset: change(original, state, record, offset)):
+        yield
+
+
+@contextmanager
+def no_fence() -> Iterator[None]:
+    """A commit passes whatever claim it was written under."""
+
+    def change(original: Handler, state: SessionState, record: Record, offset: int) -> Verdict:
+        return original(state, msgspec.structs.replace(record, fence=state.fence), offset)
+
+    with _handled("commit", change):
+        yield
+
+
+@contextmanager
+def no_chain() -> Iterator[None]:
+    """A commit passes whatever history it was built on."""
+
+    def change(original: Handler, state: SessionState, record: Record, offset: int) -> Verdict:
+        return original(state, msgspec.structs.replace(record, prev=state.chain), offset)
+
+    with _handled("commit", change):
+        yield
+
+
+@contextmanager
+def epoch_greater() -> Iterator[None]:
+    """Epochs come from a counter, and any greater one takes the session."""
+    counter = [0]
+
+    def count(self: RawWriter, state: SessionState) -> int:
+        counter[0] = max(counter[0], state.claim.epoch) + 1
+        return counter[0]
+
+    def claim(original: Handler, state: SessionState, record: Record, offset: int) -> Verdict:
+        wanted, held = read_claim(record.value), state.claim
+        if wanted.epoch <= held.epoch:
+            return original(state, record, offset)
+        state.claim = Claim(wanted.epoch - 1)
+        verdict = original(state, record, offset)
+        if verdict.outcome != "accepted":
+            state.claim = held
+        return verdict
+
+    with _handled("claim", claim), _replaced(RawWriter, "_epoch", count):
+        yield
+
+
+def _accept_forgetful(state: SessionState, record: Record | None, offset: int) -> Verdict:
+    state.last = offset
+    if record is None:
+        return Verdict("rejected", "", "malformed", offset=offset)
+    verdict = _decide(state, record, offset)
+    state.remember(verdict)
+    return verdict
+
+
+@contextmanager
+def ids_not_sticky() -> Iterator[None]:
+    """A record whose id was decided is decided anew."""
+    kept = core.accept.__code__
+    # Everybody has imported the function by its name: only its code can be changed for all.
+    core.accept.__code__ = _accept_forgetful.__code__
+    try:
+        yield
+    finally:
+        core.accept.__code__ = kept
+
+
+@contextmanager
+def ids_first_in_first_out() -> Iterator[None]:
+    """Of the decided ids only the newest 8 are kept, whatever became of them."""
+    original = SessionState.remember
+
+    def remember(self: SessionState, verdict: Verdict) -> None:
+        original(self, verdict)
+        places = self.settled | {name: place for name, (_, place) in self.refused.items()}
+        for name in sorted(places, key=lambda name: places[name])[:-8]:
+            self.settled.pop(name, None)
+            self.refused.pop(name, None)
+            self._forget(name)
+
+    with _replaced(SessionState, "remember", remember):
+        yield
+
+
+@contextmanager
+def ack_on_produce() -> Iterator[None]:
+    """A client is told yes as soon as the log has the record."""
+    yield
+
+
+SWITCHES: dict[str, Callable[[], Any]] = {
+    "fence": no_fence,
+    "chain": no_chain,
+    "epoch-equality": epoch_greater,
+    "sticky-ids": ids_not_sticky,
+    "sticky-ids-fifo-8": ids_first_in_first_out,
+}
+
+
+def switched_off(name: str) -> Any:
+    """A context in which the named rule does not hold."""
+    return SWITCHES[name]()

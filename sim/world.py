@@ -1,0 +1,126 @@
+"""The world of one run: a log, a cache, a network, the clients' evidence, and the sizes of everything."""
+
+import msgspec
+
+from producer.limits import AppendLimits
+from producer.log import LogRecord
+from producer.memory_cache import MemoryCache
+from producer.memory_log import MemoryTopic
+from projector.settings import PROJECTION_VERSION, ProjectorSettings
+from sim.asks import AskMaker
+from sim.evidence import Evidence
+from sim.loop import SimLoop
+from sim.wires import Sky, WireCache, WireLog
+from surfacelog.keys import PartitionKeys, partition_of, tag_of
+
+__all__ = ["GROUP", "Size", "World", "size_of"]
+
+GROUP = "projectors"
+
+
+class Size(msgspec.Struct, frozen=True):
+    """How much there is of everything in one run. `small_calls`: the projector writes in many small calls and
+    keeps nearly nothing in memory. `small_windows`: ids and keys are forgotten soon."""
+
+    partitions: int
+    sessions: int
+    producers: int
+    workers: int
+    clients: int
+    raw_writers: int
+    operations: int
+    small_calls: bool
+    small_windows: bool
+
+
+def size_of(loop: SimLoop) -> Size:
+    """A small world; its few processes meet all the more often."""
+    chance = loop.random
+    return Size(
+        partitions=chance.choice((1, 1, 2)),
+        sessions=chance.choice((1, 1, 2, 3)),
+        producers=chance.choice((1, 2, 2, 3)),
+        workers=chance.choice((1, 2, 2)),
+        clients=chance.choice((2, 2, 3)),
+        raw_writers=chance.choice((0, 0, 1)),
+        operations=chance.choice((3, 5, 7)),
+        small_calls=chance.random() < 0.3,
+        small_windows=chance.random() < 0.5,
+    )
+
+
+# Shorter than in life, so that a short run sees locks expire, verdicts late, and deadlines passed.
+_LIMITS = AppendLimits(
+    append_timeout_ms=2_000,
+    append_in_flight_max=8,
+    lock_ttl_ms=400,
+    lock_yield_ms=60,
+    lock_linger_ms=10,
+    verdict_poll_ms=30,
+    verdict_poll_max_ms=200,
+)
+_SETTINGS = ProjectorSettings(
+    group=GROUP, fetch_wait_ms=100, idle_ms=200, batch_records=50, tail_events=4, tail_bytes=600
+)
+_SMALL_CALLS = {"batch_records": 4, "call_values": 30, "states_count": 1, "tail_events": 3, "tail_bytes": 300}
+
+
+class World:
+    """Everything that outlives a process."""
+
+    def __init__(self, loop: SimLoop, size: Size) -> None:
+        self.loop = loop
+        self.size = size
+        self.chance = loop.random
+        self.sky = Sky(loop)
+        self.topic = MemoryTopic(size.partitions)
+        self.cache = MemoryCache()
+        self.evidence = Evidence()
+        self.asks = AskMaker(self.chance)
+        # Sessions whose cached state was harmed, and how many were folded anew from the log.
+        self.damaged: set[bytes] = set()
+        self.refolds = 0
+        self.sessions = [b"t/s%d" % number for number in range(size.sessions)]
+        self.limits = _LIMITS
+        self.settings = msgspec.structs.replace(_SETTINGS, **(_SMALL_CALLS if size.small_calls else {}))
+        self._keys = [
+            PartitionKeys(tag_of(number, size.partitions, self.topic.topic), PROJECTION_VERSION)
+            for number in range(size.partitions)
+        ]
+        self._ids = 0
+
+    def mint_id(self) -> str:
+        """A record id; grows like a UUIDv7."""
+        self._ids += 1
+        return f"id-{self._ids:05d}"
+
+    def now_ms(self) -> int:
+        """The true time."""
+        return int(self.loop.time() * 1000)
+
+    def partition(self, key: bytes) -> int:
+        """The partition of a session."""
+        return partition_of(key, self.topic.partitions)
+
+    def keys(self, partition: int) -> PartitionKeys:
+        """The cache keys of a partition."""
+        return self._keys[partition]
+
+    def end(self, key: bytes) -> int:
+        """The true log end of a session's partition."""
+        return self.topic.end(self.partition(key))
+
+    def wire_log(self) -> WireLog:
+        """A new connection to the log."""
+        return WireLog(self.sky, self.topic)
+
+    def wire_cache(self) -> WireCache:
+        """A new connection to the cache."""
+        return WireCache(self.sky, self.cache)
+
+    def records(self) -> dict[int, list[LogRecord]]:
+        """The whole log."""
+        return {
+            partition: self.topic.slice(partition, 0, 1 << 20, 1 << 30)
+            for partition in range(self.topic.partitions)
+        }
