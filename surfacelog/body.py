@@ -1,6 +1,6 @@
 """What the rules need to know of a surface event's data: message, blocks and, for a tool result, the rest."""
 
-from hashlib import blake2b
+from hashlib import sha256
 from typing import Any, NoReturn
 
 from surfacelog.errors import ContractError
@@ -8,6 +8,8 @@ from surfacelog.lossless import canonical
 
 __all__ = ["Blocks", "Json", "calls_of", "read_message", "read_result"]
 
+# 128 bits: equal digests stand for equal values.
+DIGEST_CHARS = 32
 Json = Any
 Blocks = list[dict[str, Json]]
 
@@ -42,21 +44,26 @@ def read_result(data: Json, message: dict[str, Json], strict: bool, checked: boo
     if not strict:
         blocks = message.get("content")
         holder = blocks[0] if type(blocks) is list and blocks else None
-    if type(holder) is not dict or type(holder.get("content")) is not list:
+    content = holder.get("content") if type(holder) is dict else None
+    if type(content) is not list:
         if checked:
             _refuse("a tool result's content is a list of blocks")
-        if type(holder) is not dict:
-            return blake2b(canonical(data), digest_size=16).hexdigest(), ""
-    rest = holder.copy()
-    rest.pop("content", None)
-    if not strict:
-        rest = {**message, "content": [rest, *message["content"][1:]]}
-    whole = data.copy()
-    whole["message"] = rest
+        if type(holder) is not dict or content is None:
+            return _digest(data), ""
+    # Taken out and put back: a copy of all around it would cost as much as the digest.
+    del holder["content"]
+    try:
+        digest = _digest(data)
+    finally:
+        holder["content"] = content
     call = holder.get("toolCallId")
     if call is None and not strict:
         call = holder.get("callId")
-    return blake2b(canonical(whole), digest_size=16).hexdigest(), call if type(call) is str else ""
+    return digest, call if type(call) is str else ""
+
+
+def _digest(value: Json) -> str:
+    return sha256(canonical(value)).hexdigest()[:DIGEST_CHARS]
 
 
 def calls_of(blocks: Blocks) -> tuple[str, ...]:

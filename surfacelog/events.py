@@ -110,8 +110,10 @@ def check_lines(lines: Iterable[bytes]) -> Iterator[Checked]:
         except _Unread:
             yield _check_slowly(line)
             continue
-        if search(line) is not None or len(line) > _FLAT_BYTES:
+        if search(line) is not None:
             lossless.check_decoded(line, _LINE_DEPTH_MAX)
+        elif len(line) > _FLAT_BYTES:
+            lossless.check_depth(line, _LINE_DEPTH_MAX)
         if event.ignorable is False:
             raise _not_ignorable()
         yield event

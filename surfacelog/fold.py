@@ -4,16 +4,17 @@ Refuses what cannot be folded (a gap, a range that is not on the surface); every
 `trusted=False` also checks the relations of every event, as a reader of strange logs wants it, not its content.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, UnsetType
 
 from surfacelog import rules
 from surfacelog.contract import CONTRACTS
 from surfacelog.derive import derive
 from surfacelog.errors import ContractError
-from surfacelog.events import Event, decode_event, event_decoder
+from surfacelog.events import Event, decode_event
 from surfacelog.lossless import read_again
 from surfacelog.surface import Surface
 
@@ -29,11 +30,41 @@ class Replacement(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     shadowed_seqs: tuple[int, ...]
 
 
+class _RangeV4(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="op", tag="replace"):
+    start: int = msgspec.field(name="startSeq")
+    end: int = msgspec.field(name="endSeq")
+
+
+class _RangeV0(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="op", tag="replace"):
+    start: int
+    end: int
+
+
+class _HeadV4(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    type: str
+    seq: int
+    surface_op: str | _RangeV4 | UnsetType = UNSET
+
+
+class _HeadV0(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    type: str
+    seq: int
+    surface_op: str | _RangeV0 | UnsetType = UNSET
+
+
+Decode = Callable[[bytes], _HeadV4 | _HeadV0]
+_decode_head: Mapping[str, Decode] = {
+    "v4": msgspec.json.Decoder(_HeadV4).decode,
+    "v0": msgspec.json.Decoder(_HeadV0).decode,
+}
+
+
 class Fold:
     """What the lines so far make. `nodes`: seqs in surface order; `transcript`: seqs of append-origin events."""
 
     __slots__ = (
         "_contract",
+        "_decode",
         "_lines",
         "_offloaded",
         "content_generation",
@@ -46,6 +77,7 @@ class Fold:
 
     def __init__(self, contract: str = "v4", base_seq: int = 0) -> None:
         self._contract = CONTRACTS[contract]
+        self._decode = _decode_head[contract]
         self._lines: dict[int, bytes] = {}
         self._offloaded: dict[int, tuple[int, ...]] = {}
         self.next_seq = base_seq
@@ -57,43 +89,55 @@ class Fold:
 
     def extend(self, lines: Iterable[bytes]) -> "Fold":
         """Folds further lines in; raises ContractError at the first that does not fit."""
-        decode, surface_types, strict = event_decoder.decode, self._contract.surface_types, self._contract.strict
-        nodes, transcript, kept = self.nodes, self.transcript, self._lines
+        decode, surface_types, offloads = self._decode, self._contract.surface_types, self._contract.strict
+        keep, node, seen = self._lines.__setitem__, self.nodes.append, self.transcript.append
         seq = self.next_seq
-        for line in lines:
-            try:
-                event = decode(line)
-            except (msgspec.MsgspecError, ValueError, RecursionError):
-                event = decode_event(line)
-            if event.seq != seq:
-                raise ContractError("seq-not-contiguous", f"the next event is seq {seq}, not {event.seq}")
-            op = event.surface_op
-            if op is not UNSET and event.type in surface_types:
-                if bytes(op) == b'"append"' or self._replace(event, op, nodes) is None:
-                    nodes.append(seq)
-                    transcript.append(seq)
-                kept[seq] = line
-            elif strict and event.type == "image/offload":
-                self._offload(event)
-            seq += 1
+        try:
+            for line in lines:
+                try:
+                    head = decode(line)
+                except (msgspec.MsgspecError, ValueError, RecursionError):
+                    head = self._careful(line)
+                if head.seq != seq:
+                    raise ContractError("seq-not-contiguous", f"the next event is seq {seq}, not {head.seq}")
+                op = head.surface_op
+                if op is not UNSET and head.type in surface_types:
+                    if op == "append":
+                        node(seq)
+                        seen(seq)
+                    else:
+                        self._replace(seq, op)
+                    keep(seq, line)
+                elif offloads and head.type == "image/offload":
+                    self._offload(decode_event(line))
+                seq += 1
+        finally:
             self.next_seq = seq
         return self
 
-    def _replace(self, event: Event, op: Raw, nodes: list[int]) -> Replacement | None:
-        span = rules.read_op(read_again(bytes(op)), event.seq, event.type, self._contract)
-        if span is None:
-            return None
-        first, last = rules.find_span(span, nodes)
+    def _careful(self, line: bytes) -> _HeadV4 | _HeadV0:
+        event = decode_event(line)
+        raw = event.surface_op
+        if raw is UNSET or event.type not in self._contract.surface_types:
+            return _HeadV4(event.type, event.seq)
+        span = rules.read_op(read_again(bytes(raw)), event.seq, event.type, self._contract)
+        return _HeadV4(event.type, event.seq, "append" if span is None else _RangeV4(span.start, span.end))
+
+    def _replace(self, seq: int, op: Any) -> None:
+        if type(op) is str:
+            raise ContractError("surface-op-invalid", 'surfaceOp is "append" or a replace')
+        nodes, lines = self.nodes, self._lines
+        first, last = rules.find_span(op, nodes)
         shadowed = tuple(nodes[first : last + 1])
-        nodes[first : last + 1] = (event.seq,)
-        for seq in shadowed:
-            del self._lines[seq]
-            self._offloaded.pop(seq, None)
-        replacement = Replacement(event.seq, span.start, span.end, shadowed)
-        self.replacements.append(replacement)
+        nodes[first : last + 1] = (seq,)
+        for old in shadowed:
+            del lines[old]
+        if self._offloaded:
+            for old in shadowed:
+                self._offloaded.pop(old, None)
+        self.replacements.append(Replacement(seq, op.start, op.end, shadowed))
         self.replace_generation += 1
         self.content_generation += 1
-        return replacement
 
     def _offload(self, event: Event) -> None:
         for target in rules.read_targets(read_again(bytes(event.data))):

@@ -19,6 +19,7 @@ __all__ = [
     "canonical",
     "check",
     "check_decoded",
+    "check_depth",
     "elements",
     "float_of",
     "members",
@@ -108,11 +109,17 @@ def check_decoded(raw: bytes, depth_max: int) -> None:
     """Refuses what msgspec lets pass: the integer -0, and nesting up to Python's own limit."""
     if ZERO.search(raw) is not None and _may_hold_zero(raw):
         _walk(raw, depth_max)
-    elif len(raw) > 2 * depth_max:
+    else:
+        check_depth(raw, depth_max)
+
+
+def check_depth(raw: bytes, depth_max: int) -> None:
+    """Raises ContractError when the JSON text nests deeper."""
+    if len(raw) > 2 * depth_max:
         # Removing brackets counts them several times faster than `count` does.
         opened = 2 * len(raw) - len(raw.replace(b"{", b"")) - len(raw.replace(b"[", b""))
         if opened > depth_max:
-            _check_depth(raw, depth_max)
+            _measure_depth(raw, depth_max)
 
 
 def _may_hold_zero(raw: bytes) -> bool:
@@ -120,7 +127,7 @@ def _may_hold_zero(raw: bytes) -> bool:
     return any(raw[m.start() - 1 : m.start()] in _BEFORE_NUMBER for m in ZERO.finditer(raw))
 
 
-def _check_depth(raw: bytes, depth_max: int) -> None:
+def _measure_depth(raw: bytes, depth_max: int) -> None:
     depth = 0
     for bracket in _TEXT.sub(b"", raw).translate(None, _NOT_BRACKETS):
         if bracket in b"[{":

@@ -175,7 +175,14 @@ class Surface:
         op, sources, span = event.surface_op, event.source_event_seqs, None
         if op != "append":
             span = rules.read_op(op, seq, kind, contract)
-        if sources is not UNSET:
+        if sources is not UNSET and not (
+            # One earlier source, as nearly every tool result has it, needs no closer look.
+            kind == "tool/result"
+            and type(sources) is list
+            and len(sources) == 1
+            and type(sources[0]) is int
+            and 0 <= sources[0] < seq
+        ):
             rules.check_sources(sources, seq, kind, contract)
         if kind == "developer/message":
             rules.check_header(data, blocks, self.headers)
