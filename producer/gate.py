@@ -19,6 +19,16 @@ class Gate:
         self.bytes = 0
         self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._called = 0
+        self._shut = ""
+
+    def shut(self, reason: str) -> None:
+        """Lets nobody in until `open`; who waits too long is told the reason."""
+        self._shut = reason
+
+    def open(self) -> None:
+        """Takes `shut` back."""
+        self._shut = ""
+        self._call()
 
     async def enter(self, size_bytes: int, timeout_ms: int) -> None:
         """Returns at once, without giving way, when there is room and nobody waits. Raises Unavailable when there
@@ -41,7 +51,8 @@ class Gate:
                 self._line.remove((size_bytes, future))
                 self._call()
             if isinstance(error, TimeoutError):
-                raise Unavailable("too much is in flight; nothing was written") from None
+                reason = self._shut or "too much is in flight"
+                raise Unavailable(f"{reason}; nothing was written") from None
             raise
         self._called -= 1
 
@@ -52,6 +63,8 @@ class Gate:
         self._call()
 
     def _fits(self, size_bytes: int) -> bool:
+        if self._shut:
+            return False
         if self.records == 0:
             return True
         return self.records < self._records_max and self.bytes + size_bytes <= self._bytes_max

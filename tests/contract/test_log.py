@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
+from producer.kafka_log import KafkaLog
 from producer.log import Batch, EventLog, LogConsumer, LogRecord, Unavailable, check_size
 from producer.memory_log import MemoryLog, MemoryTopic
+from producer.settings import ServerSettings
 from producer.sqlite_log import SqliteLog
 from surfacelog.errors import ProtocolError
 
@@ -22,6 +26,7 @@ class Bench(Protocol):
     """A log under test, and what a test needs to do behind its back."""
 
     log: EventLog
+    group: str
 
     async def truncate_before(self, partition: int, offset: int) -> None: ...
     async def reopen(self) -> EventLog: ...
@@ -29,6 +34,7 @@ class Bench(Protocol):
 
 class MemoryBench:
     def __init__(self) -> None:
+        self.group = "g"
         self.topic = MemoryTopic(PARTITIONS)
         self.log: EventLog = MemoryLog(self.topic)
 
@@ -43,6 +49,7 @@ class MemoryBench:
 
 class SqliteBench:
     def __init__(self, path: Path, log: EventLog) -> None:
+        self.group = "g"
         self.path = path
         self.log = log
 
@@ -59,6 +66,24 @@ class SqliteBench:
         return self.log
 
 
+class KafkaBench:
+    def __init__(self, settings: ServerSettings, log: EventLog) -> None:
+        # Kafka keeps a static member of a group for a while after it ended.
+        self.group = settings.topic
+        self.settings = settings
+        self.log = log
+
+    async def truncate_before(self, partition: int, offset: int) -> None:
+        admin = AdminClient({"bootstrap.servers": str(self.settings.kafka)})
+        place = TopicPartition(self.settings.topic, partition, offset)
+        await asyncio.wrap_future(admin.delete_records([place])[place])
+
+    async def reopen(self) -> EventLog:
+        await self.log.close()
+        self.log = await KafkaLog.open(self.settings)
+        return self.log
+
+
 @pytest.fixture(params=["memory", "sqlite", "kafka"])
 async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
     made: Bench
@@ -67,7 +92,10 @@ async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     elif request.param == "sqlite":
         made = SqliteBench(tmp_path, await SqliteLog.open(tmp_path, partitions=PARTITIONS))
     else:
-        pytest.skip("not yet")
+        settings = ServerSettings(
+            kafka=request.getfixturevalue("kafka"), topic=f"t-{uuid.uuid4().hex[:12]}", partitions=PARTITIONS
+        )
+        made = KafkaBench(settings, await KafkaLog.open(settings))
     yield made
     await made.log.close()
 
@@ -213,7 +241,7 @@ async def test_the_largest_record_fits_and_one_byte_more_is_refused_with_nothing
 async def test_a_consumer_delivers_nothing_until_it_was_told_where_to_start(bench: Bench) -> None:
     await put(bench.log, 0, b"a", b"b", b"c")
     await put(bench.log, 1, b"d")
-    async with bench.log.consumer("g", "one") as consumer:
+    async with bench.log.consumer(bench.group, "one") as consumer:
         assert await until_assigned(consumer, PARTITIONS) == set(range(PARTITIONS))
         assert (await consumer.fetch(10, 100)).records == {}
         await consumer.seek(0, 1)
@@ -226,7 +254,7 @@ async def test_a_consumer_delivers_nothing_until_it_was_told_where_to_start(benc
 async def test_a_fetch_brings_no_more_than_was_asked_for_and_loses_nothing(bench: Bench) -> None:
     sent = [b"%d" % number for number in range(100)]
     await put(bench.log, 0, *sent)
-    async with bench.log.consumer("g", "one") as consumer:
+    async with bench.log.consumer(bench.group, "one") as consumer:
         await until_assigned(consumer, PARTITIONS)
         await consumer.seek(0, 0)
         found: list[bytes | None] = []
@@ -239,7 +267,7 @@ async def test_a_fetch_brings_no_more_than_was_asked_for_and_loses_nothing(bench
 
 async def test_a_seek_repeats_and_leaps_exactly(bench: Bench) -> None:
     await asyncio.gather(*(bench.log.produce(0, b"k", [], b"%d" % n, TIMEOUT_MS) for n in range(1000)))
-    async with bench.log.consumer("g", "one") as consumer:
+    async with bench.log.consumer(bench.group, "one") as consumer:
         await until_assigned(consumer, PARTITIONS)
         for offset in (0, 500, 3, 998, 3, 4, 0):
             await consumer.seek(0, offset)
@@ -251,7 +279,7 @@ async def test_a_seek_repeats_and_leaps_exactly(bench: Bench) -> None:
 async def test_a_paused_partition_is_silent_until_it_is_sought(bench: Bench) -> None:
     await put(bench.log, 0, b"a", b"b", b"c")
     await put(bench.log, 1, b"d")
-    async with bench.log.consumer("g", "one") as consumer:
+    async with bench.log.consumer(bench.group, "one") as consumer:
         await until_assigned(consumer, PARTITIONS)
         await consumer.seek(0, 0)
         await collect(consumer, 1, records_max=1)
@@ -265,7 +293,7 @@ async def test_a_paused_partition_is_silent_until_it_is_sought(bench: Bench) -> 
 
 async def test_a_waiting_fetch_is_woken_by_a_new_record(bench: Bench) -> None:
     loop = asyncio.get_running_loop()
-    async with bench.log.consumer("g", "one") as consumer:
+    async with bench.log.consumer(bench.group, "one") as consumer:
         await until_assigned(consumer, PARTITIONS)
         await consumer.seek(0, 0)
         waiting = asyncio.create_task(consumer.fetch(10, 20_000))
@@ -279,7 +307,7 @@ async def test_a_waiting_fetch_is_woken_by_a_new_record(bench: Bench) -> None:
 
 async def test_a_fetch_waits_as_long_as_it_was_told(bench: Bench) -> None:
     loop = asyncio.get_running_loop()
-    async with bench.log.consumer("g", "one") as consumer:
+    async with bench.log.consumer(bench.group, "one") as consumer:
         await until_assigned(consumer, PARTITIONS)
         began = loop.time()
         assert await consumer.fetch(10, 300) == Batch({})
@@ -287,7 +315,7 @@ async def test_a_fetch_waits_as_long_as_it_was_told(bench: Bench) -> None:
 
 
 async def test_a_cancelled_fetch_loses_nothing(bench: Bench) -> None:
-    async with bench.log.consumer("g", "one") as consumer:
+    async with bench.log.consumer(bench.group, "one") as consumer:
         await until_assigned(consumer, PARTITIONS)
         await consumer.seek(0, 0)
         found: list[LogRecord] = []
@@ -305,9 +333,9 @@ async def test_a_cancelled_fetch_loses_nothing(bench: Bench) -> None:
 
 
 async def test_two_members_share_all_partitions_and_none_is_held_twice(bench: Bench) -> None:
-    async with bench.log.consumer("g", "one") as one:
+    async with bench.log.consumer(bench.group, "one") as one:
         first = await until_assigned(one, PARTITIONS)
-        async with bench.log.consumer("g", "two") as two:
+        async with bench.log.consumer(bench.group, "two") as two:
             second: set[int] = set()
             async with asyncio.timeout(30):
                 while len(first) != PARTITIONS // 2 or len(second) != PARTITIONS // 2:
@@ -320,9 +348,9 @@ async def test_two_members_share_all_partitions_and_none_is_held_twice(bench: Be
 
 
 async def test_a_member_that_ends_leaves_its_partitions_to_the_others(bench: Bench) -> None:
-    async with bench.log.consumer("g", "one") as one:
+    async with bench.log.consumer(bench.group, "one") as one:
         await until_assigned(one, PARTITIONS)
-        async with bench.log.consumer("g", "two") as two:
+        async with bench.log.consumer(bench.group, "two") as two:
             held = set(range(PARTITIONS))
             other: set[int] = set()
             async with asyncio.timeout(30):
@@ -338,9 +366,9 @@ async def test_a_member_that_ends_leaves_its_partitions_to_the_others(bench: Ben
 
 
 async def test_a_second_member_of_the_same_name_puts_the_first_out(bench: Bench) -> None:
-    async with bench.log.consumer("g", "one") as old:
+    async with bench.log.consumer(bench.group, "one") as old:
         await until_assigned(old, PARTITIONS)
-        async with bench.log.consumer("g", "one") as new:
+        async with bench.log.consumer(bench.group, "one") as new:
             await until_assigned(new, PARTITIONS)
 
             async def fetch_for_ever() -> None:
@@ -353,7 +381,10 @@ async def test_a_second_member_of_the_same_name_puts_the_first_out(bench: Bench)
 
 async def test_groups_do_not_know_each_other(bench: Bench) -> None:
     await put(bench.log, 0, b"a")
-    async with bench.log.consumer("g", "one") as one, bench.log.consumer("h", "one") as other:
+    async with (
+        bench.log.consumer(bench.group, "one") as one,
+        bench.log.consumer(bench.group + "-other", "one") as other,
+    ):
         await until_assigned(one, PARTITIONS)
         await until_assigned(other, PARTITIONS)
         for consumer in (one, other):
@@ -366,7 +397,7 @@ async def test_a_place_that_is_not_in_the_log_is_told_once_and_the_others_go_on(
     await put(bench.log, 0, b"a", b"b", b"c")
     await put(bench.log, 1, b"d")
     await bench.truncate_before(0, 1)
-    async with bench.log.consumer("g", "one") as consumer:
+    async with bench.log.consumer(bench.group, "one") as consumer:
         await until_assigned(consumer, PARTITIONS)
         await consumer.seek(0, 0 if place == "before the start" else 50)
         await consumer.seek(1, 0)

@@ -1,0 +1,95 @@
+"""The event log in Kafka: one topic, its partitions, and the clients that write, read and follow it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from producer.kafka_consumer import KafkaConsumer, group_options
+from producer.kafka_offsets import END, START, KafkaOffsets
+from producer.kafka_options import client_options, quiet_options
+from producer.kafka_reader import KafkaReader, OffsetNotThere
+from producer.kafka_writer import KafkaWriter
+from producer.log import LogRecord
+from producer.settings import ServerSettings
+from producer.topic import TopicShape, open_topic
+from surfacelog.errors import ProtocolError
+
+__all__ = ["KafkaLog"]
+
+
+class KafkaLog:
+    """An EventLog; make it with `open`."""
+
+    def __init__(self, settings: ServerSettings, shape: TopicShape) -> None:
+        self.topic = shape.name
+        self.topic_id = shape.topic_id
+        self.partitions = shape.partitions
+        self.size_bytes_max = shape.size_bytes_max
+        self._settings = settings
+        quiet = quiet_options(settings)
+        self._ends = KafkaOffsets(quiet, self.topic, END)
+        self._starts = KafkaOffsets(quiet, self.topic, START)
+        self._reader = KafkaReader(quiet, self.topic)
+        self._writer = KafkaWriter(
+            _producer_options(settings, shape), self.topic, shape.size_bytes_max, self._probe
+        )
+
+    @classmethod
+    async def open(cls, settings: ServerSettings) -> "KafkaLog":
+        """Makes the topic if it is not there and checks it; see `open_topic` for what it raises."""
+        shape = await asyncio.get_running_loop().run_in_executor(None, open_topic, settings)
+        return cls(settings, shape)
+
+    async def _probe(self, timeout_ms: int) -> object:
+        return await self._ends.ask([0], timeout_ms)
+
+    async def produce(
+        self, partition: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes, timeout_ms: int
+    ) -> int:
+        return await self._writer.produce(partition, key, headers, value, timeout_ms)
+
+    async def ends(self, partitions: Sequence[int], timeout_ms: int) -> dict[int, int]:
+        return await self._ends.ask(partitions, timeout_ms)
+
+    async def starts(self, partitions: Sequence[int], timeout_ms: int) -> dict[int, int]:
+        return await self._starts.ask(partitions, timeout_ms)
+
+    async def read(self, partition: int, offset: int, records_max: int, timeout_ms: int) -> list[LogRecord]:
+        try:
+            return await self._reader.read(partition, offset, records_max, timeout_ms)
+        except OffsetNotThere:
+            start = (await self.starts([partition], timeout_ms))[partition]
+            if offset >= start:
+                return []
+            raise ProtocolError(
+                "log-truncated", "the log no longer has this record", partition=partition, offset=offset
+            ) from None
+
+    @asynccontextmanager
+    async def consumer(self, group: str, member: str) -> AsyncIterator[KafkaConsumer]:
+        settings = self._settings
+        membership = group_options(group, member, settings.session_timeout_ms, settings.poll_interval_max_ms)
+        consumer = KafkaConsumer({**client_options(settings), **membership}, self.topic)
+        try:
+            yield consumer
+        finally:
+            await consumer.close()
+
+    async def close(self) -> None:
+        await self._writer.close()
+        await asyncio.gather(self._reader.close(), self._ends.close(), self._starts.close())
+
+
+def _producer_options(settings: ServerSettings, shape: TopicShape) -> dict[str, object]:
+    return {
+        **client_options(settings),
+        "enable.idempotence": True,
+        "acks": "all",
+        "linger.ms": settings.kafka_linger_ms,
+        "compression.type": settings.kafka_compression,
+        "message.max.bytes": int(shape.config["max.message.bytes"]),
+        "delivery.timeout.ms": settings.delivery_timeout_ms,
+        # Our own gate bounds what is in flight; the library's queue must not be the smaller one.
+        "queue.buffering.max.messages": 100_000,
+        "queue.buffering.max.kbytes": 256 << 10,
+    }

@@ -1,0 +1,49 @@
+"""What every Kafka client of ours is configured with, and how its errors are told apart."""
+
+import logging
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from producer.settings import ServerSettings
+
+__all__ = ["client_options", "error_of", "is_fatal", "quiet_options"]
+
+logger = logging.getLogger("surfacelog.kafka")
+
+
+def client_options(settings: ServerSettings) -> dict[str, Any]:
+    """For clients that are polled all the time: their log goes to Python's."""
+    assert settings.kafka is not None
+    return {
+        "bootstrap.servers": settings.kafka,
+        "client.id": "surfacelog",
+        # Small requests are sent as they come; waiting for more is linger's business.
+        "socket.nagle.disable": True,
+        "reconnect.backoff.ms": 50,
+        # A broker that comes back is found within this; the default of 10 s makes an outage longer than it was.
+        "reconnect.backoff.max.ms": 1_000,
+        # One client, one connection to each broker that it needs; a leader is found again quickly after a move.
+        "topic.metadata.refresh.fast.interval.ms": 50,
+        "logger": logger,
+        **{name: secret.reveal() for name, secret in settings.kafka_properties.items()},
+    }
+
+
+def quiet_options(settings: ServerSettings) -> dict[str, Any]:
+    """For clients that are polled only while somebody waits for them: every error is the answer to a call, and
+    a log that nobody polls would pile up."""
+    options = client_options(settings)
+    del options["logger"]
+    return {**options, "log_level": 0}
+
+
+def error_of(error: KafkaException) -> KafkaError:
+    """The KafkaError inside an exception."""
+    found = error.args[0]
+    return found if isinstance(found, KafkaError) else KafkaError(KafkaError.UNKNOWN, str(error))
+
+
+def is_fatal(error: KafkaError) -> bool:
+    """Whether the client that met it can never go on."""
+    return error.fatal() or error.name() == "_FATAL"

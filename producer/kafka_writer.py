@@ -1,0 +1,155 @@
+"""Writes records to the topic and says what became of each: written, certainly not, or unknown."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from producer.gate import Gate
+from producer.kafka_options import error_of
+from producer.kafka_producer import Answer, PolledProducer
+from producer.log import ProduceUnknown, Unavailable, check_size
+from surfacelog.errors import ProtocolError
+
+__all__ = ["KafkaWriter"]
+
+logger = logging.getLogger("surfacelog.kafka")
+
+IN_FLIGHT_RECORDS_MAX = 20_000
+IN_FLIGHT_BYTES_MAX = 64 << 20
+PROBE_MS = 1_000
+PROBE_PAUSE_MS = 50
+CLOSE_MS = 10_000
+_TOO_LARGE = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_MSG_SIZE"})
+
+
+class KafkaWriter:
+    """Idempotent, acks=all. `probe(timeout_ms)` asks the brokers for anything, or raises Unavailable. While no
+    broker answers, producers wait in line, so that what they hold is certainly not written."""
+
+    def __init__(
+        self, options: dict[str, Any], topic: str, size_bytes_max: int, probe: Callable[[int], Awaitable[object]]
+    ) -> None:
+        self._options = options
+        self._topic = topic
+        self._size_bytes_max = size_bytes_max
+        self._probe = probe
+        self._loop = asyncio.get_running_loop()
+        self._gate = Gate(IN_FLIGHT_RECORDS_MAX, IN_FLIGHT_BYTES_MAX)
+        self._closed = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting_for_brokers = False
+        self._producer = self._make()
+
+    def _make(self) -> PolledProducer:
+        return PolledProducer(self._options, self._settle, self._shut, self._replace)
+
+    async def produce(
+        self, partition: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes, timeout_ms: int
+    ) -> int:
+        """As `EventLog.produce`."""
+        size_bytes = check_size(key, headers, value, self._size_bytes_max)
+        deadline = self._loop.time() + timeout_ms / 1000
+        await self._gate.enter(size_bytes, timeout_ms)
+        try:
+            if self._closed:
+                raise Unavailable("the log is closed; nothing was written")
+            sent = self._producer.send(self._topic, partition, key, list(headers), value, size_bytes)
+        except BaseException as error:
+            self._gate.leave(size_bytes)
+            if isinstance(error, KafkaException):
+                raise self._refusal(error_of(error), size_bytes) from None
+            if isinstance(error, BufferError):
+                raise Unavailable("the client's queue is full; nothing was written") from None
+            raise
+        # A timer costs a tenth of what asyncio.timeout does, on a path that every append takes.
+        timer = self._loop.call_at(deadline, _expire, sent.future)
+        try:
+            return await sent.future
+        finally:
+            timer.cancel()
+
+    def _settle(self, answers: list[Answer]) -> None:
+        for sent, error, offset in answers:
+            self._gate.leave(sent.size_bytes)
+            future = sent.future
+            if future.done():
+                continue
+            if error is not None:
+                future.set_exception(self._fate(error, sent.size_bytes))
+            elif offset < 0:
+                # An earlier try was written and its answer lost; the broker knows it and does not say where it is.
+                future.set_exception(ProduceUnknown("the log has the record and did not say where"))
+            else:
+                future.set_result(offset)
+
+    def _refusal(self, error: KafkaError, size_bytes: int) -> Exception:
+        """The library did not take the record, so nothing was written."""
+        if error.name() in _TOO_LARGE:
+            return self._too_large(size_bytes)
+        return Unavailable(f"the log does not take the record ({error.name()}); nothing was written")
+
+    def _fate(self, error: KafkaError, size_bytes: int) -> Exception:
+        """After it was queued, only what a broker refuses for its size and what was purged before it was sent is
+        certainly not written. All else may follow a first try that was written and whose answer was lost."""
+        if error.name() in _TOO_LARGE:
+            return self._too_large(size_bytes)
+        if error.name() == "_PURGE_QUEUE":
+            return Unavailable("the log was closed before the record was sent; nothing was written")
+        return ProduceUnknown(f"the log did not say whether it took the record ({error.name()})")
+
+    def _too_large(self, size_bytes: int) -> ProtocolError:
+        return ProtocolError(
+            "too-large",
+            f"the log does not take a record of {size_bytes} bytes; send less at once",
+            size_bytes=size_bytes,
+            size_bytes_max=self._size_bytes_max,
+        )
+
+    def _shut(self) -> None:
+        if self._waiting_for_brokers or self._closed:
+            return
+        logger.warning("no Kafka broker answers; appends wait")
+        self._waiting_for_brokers = True
+        self._gate.shut("no Kafka broker answers")
+        self._run(self._wait_for_brokers())
+
+    async def _wait_for_brokers(self) -> None:
+        while not self._closed:
+            try:
+                await self._probe(PROBE_MS)
+                break
+            except Unavailable:
+                await asyncio.sleep(PROBE_PAUSE_MS / 1000)
+        logger.warning("Kafka answers again")
+        self._waiting_for_brokers = False
+        self._gate.open()
+
+    def _replace(self, dead: PolledProducer) -> None:
+        """A new producer in place of one that met a fatal error; what that one still has is unknown."""
+        if dead is self._producer and not self._closed:
+            self._producer = self._make()
+            self._run(dead.close(0))
+
+    def _run(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Waits for what is in flight; nothing is taken any more."""
+        if self._closed:
+            return
+        self._closed = True
+        self._gate.open()
+        await self._producer.close(CLOSE_MS)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _expire(future: "asyncio.Future[int]") -> None:
+    if not future.done():
+        future.set_exception(ProduceUnknown("the log did not answer in time"))
