@@ -3,6 +3,7 @@
 `data` stays the bytes that were sent. Nothing here knows a rule of the contract.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Literal
 
@@ -14,6 +15,10 @@ from surfacelog.events import Draft, read_draft
 from surfacelog.lossless import DEPTH_MAX, elements, members
 
 __all__ = ["Append", "ClaimWish", "Opening", "read_append", "read_body", "read_claim_wish", "read_opening"]
+
+
+DRAINED_BYTES_MAX = 64 * 1024 * 1024
+DRAIN_S = 5.0
 
 
 class Opening(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -78,18 +83,37 @@ _SETTINGS = ("expected_seq", "ack", "timeout_ms")
 
 
 async def read_body(chunks: AsyncIterator[bytes], length: str | None, bytes_max: int) -> bytes:
-    """The whole body, or `too-large` as soon as it is known to be longer than `bytes_max`: from its announced
-    length, else while it is read."""
-    if length is not None and length.isdigit() and int(length) > bytes_max:
+    """The whole body, or `too-large`, decided by its announced length, else while it is read; nothing beyond
+    `bytes_max` is ever kept."""
+    announced = int(length) if length is not None and length.isdigit() else 0
+    if announced > bytes_max:
+        await _drain(chunks, announced)
         raise _too_large(bytes_max)
     parts: list[bytes] = []
     size = 0
     async for chunk in chunks:
         size += len(chunk)
         if size > bytes_max:
+            parts.clear()
+            await _drain(chunks, size)
             raise _too_large(bytes_max)
         parts.append(chunk)
     return b"".join(parts)
+
+
+async def _drain(chunks: AsyncIterator[bytes], size: int) -> None:
+    """Reads a body of moderate size to its end without keeping it: a client that is still sending when the
+    connection closes often loses the answer. What is larger is cut off."""
+    if size > DRAINED_BYTES_MAX:
+        return
+    try:
+        async with asyncio.timeout(DRAIN_S):
+            async for chunk in chunks:
+                size += len(chunk)
+                if size > DRAINED_BYTES_MAX:
+                    return
+    except TimeoutError:
+        return
 
 
 def _too_large(bytes_max: int) -> ProtocolError:

@@ -5,10 +5,9 @@ sees is the id's bytes in hex. Nothing is normalised: two ids that differ in a b
 """
 
 import re
+from collections.abc import Awaitable, Callable
+from typing import Any
 from urllib.parse import quote, unquote_to_bytes
-
-from litestar.enums import ScopeType
-from litestar.types import ASGIApp, Receive, Scope, Send
 
 from surfacelog.errors import ProtocolError
 
@@ -18,16 +17,18 @@ _PREFIX = (b"", b"v1", b"sessions")
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 # A path that no route has: the router says 404, in the shape of every refusal.
 NOWHERE = "/-"
+# ASGI, spelt without a framework: clients use this module too.
+Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class ExactPaths:
     """ASGI middleware around the router: decides on `raw_path` which part of the path is a session's id."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: Application) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == ScopeType.HTTP:
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
             raw = scope.get("raw_path") or quote(scope["path"]).encode()
             scope["path"] = routed_path(raw.partition(b"?")[0])
         await self._app(scope, receive, send)

@@ -67,6 +67,9 @@ def _told(refusal: Refusal, headers: Mapping[str, str] | None = None) -> Respons
         found["Retry-After"] = str(refusal.retry_after_s)
     if refusal.status == 401:
         found["WWW-Authenticate"] = "Bearer"
+    if refusal.status == 413:
+        # Else the server would read the rest of the body, however long it is, to keep the connection.
+        found["Connection"] = "close"
     return answer(refusal.body, refusal.status, found)
 
 

@@ -7,8 +7,6 @@ from cyclopts import App
 from rich.console import Console
 from rich.table import Table
 
-from gateway.cli.bench_fold import fold_figures
-
 __all__ = ["app"]
 
 app = App(name="bench", help="Measure this release on this machine.", help_format="plaintext")
@@ -29,6 +27,8 @@ def bench_fold(log: Path, /, *, events: int = 200_000, rounds: int = 3, json: bo
     json
         Print the figures as JSON.
     """
+    from gateway.cli.bench_fold import fold_figures
+
     figures = fold_figures(log, events, rounds)
     if json:
         print(msgspec.json.encode(figures).decode())

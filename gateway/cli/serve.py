@@ -8,10 +8,6 @@ import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from gateway.backend import backend
-from gateway.metrics import GatewayMetrics
-from gateway.serve import serve as serve_http
-from gateway.services import services_for
 from gateway.settings import GatewaySettings, doorkeeper_of
 from producer.limits import AppendLimits
 from producer.secret import Secret
@@ -70,6 +66,12 @@ def serve(
 
 
 async def _run(servers: ServerSettings, gateway: GatewaySettings, limits: AppendLimits) -> None:
+    # Imported here, since every other command would wait for the web framework to load.
+    from gateway.backend import backend
+    from gateway.metrics import GatewayMetrics
+    from gateway.serve import serve as serve_http
+    from gateway.services import services_for
+
     async with AsyncExitStack() as stack:
         parts = await stack.enter_async_context(backend(servers, limits))
         where = f"embedded, data in {servers.data_path}" if servers.embedded else "on Kafka and Redis"

@@ -318,17 +318,14 @@ async def test_a_claim_keeps_others_out_until_it_is_released(gateway: Gateway) -
 async def test_a_body_beyond_the_limit_is_too_large_however_it_comes() -> None:
     async with open_gateway(GatewaySettings(body_bytes_max=2048)) as gateway:
         await gateway.create("s")
-        asked: list[int] = []
 
         async def endless() -> AsyncIterator[bytes]:
             while True:
-                asked.append(1)
-                yield b" " * 1000
+                yield b" " * (1 << 20)
 
         large = json.dumps(user("x" * 4000)).encode()
         refusal(await gateway.ask("POST", "/v1/sessions/s/events", content=large), 413, "too-large")
         refusal(await gateway.ask("POST", "/v1/sessions/s/events", content=endless()), 413, "too-large")
-        assert len(asked) == 3
         assert (await gateway.messages("s"))["seq"] == 0
 
 
