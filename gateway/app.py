@@ -13,6 +13,7 @@ from gateway.paths import ExactPaths
 from gateway.routes import EXCEPTION_HANDLERS
 from gateway.routes_health import HEALTH_ROUTES
 from gateway.routes_reads import READ_ROUTES
+from gateway.routes_runs import RUN_ROUTES
 from gateway.routes_stream import STREAM_ROUTES
 from gateway.routes_writes import WRITE_ROUTES
 from gateway.services import Services
@@ -23,7 +24,7 @@ __all__ = ["create_app"]
 def create_app(services: Services) -> ASGIApp:
     """The ASGI application. Litestar's own body limit is off: the routes read up to theirs."""
     app = Litestar(
-        route_handlers=[*READ_ROUTES, *WRITE_ROUTES, *STREAM_ROUTES, *HEALTH_ROUTES],
+        route_handlers=[*READ_ROUTES, *WRITE_ROUTES, *RUN_ROUTES, *STREAM_ROUTES, *HEALTH_ROUTES],
         exception_handlers=EXCEPTION_HANDLERS,
         openapi_config=None,
         request_max_body_size=None,
