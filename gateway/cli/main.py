@@ -11,6 +11,7 @@ from gateway.cli.conformance import conformance
 from gateway.cli.imports import import_log
 from gateway.cli.inspect import inspect
 from gateway.cli.messages import head, messages, transcript
+from gateway.cli.project import project
 from gateway.cli.quickstart import quickstart
 from gateway.cli.remote import Refused
 from gateway.cli.serve import serve
@@ -22,6 +23,7 @@ __all__ = ["app", "main"]
 
 app = App(name="surfacelog", help="A distributed session ledger for LLM agents.", help_format="plaintext")
 app.command(serve)
+app.command(project)
 app.command(create)
 app.command(append)
 app.command(messages)
