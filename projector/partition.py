@@ -50,11 +50,15 @@ class PartitionProjection:
         self._reached = -1
         self._suspect = -1
         self._careful = 0
+        self._target = 0
 
     async def open(self) -> int:
         """Loads the checkpoint; the offset to go on from. Raises as `open_partition`."""
         self.drop()
         self.place = await open_partition(self.site, self._reached)
+        if self.place.rebuilding and self.place.target != self._target:
+            self._metrics.rebuilds.inc()
+        self._target = self.place.target
         if self.place.naming >= 0:
             self.place = await park_named(self.site, self.place)
             self._metrics.parked.inc()
@@ -83,7 +87,7 @@ class PartitionProjection:
         CacheUnavailable (it is unclear whether the last step was written: open again)."""
         started = asyncio.get_running_loop().time()
         for _ in range(TRIES):
-            todo = [record for record in records if record.offset >= self.place.next]
+            todo = await self._following(records)
             if not todo:
                 break
             try:
@@ -103,6 +107,27 @@ class PartitionProjection:
         else:
             raise Moved
         self._measure(len(records), asyncio.get_running_loop().time() - started)
+
+    async def _following(self, records: Sequence[LogRecord]) -> list[LogRecord]:
+        """Those of the records that come next in the log, without what was folded before. Raises Moved when the
+        first that is left was fetched ahead of others: they would be skipped for good."""
+        found: list[LogRecord] = []
+        following = self.place.next
+        for record in records:
+            if record.offset < following:
+                continue
+            if record.offset > following and not await self._is_gap(following, record.offset):
+                if not found:
+                    raise Moved
+                break
+            found.append(record)
+            following = record.offset + 1
+        return found
+
+    async def _is_gap(self, offset: int, until: int) -> bool:
+        """Whether the log itself holds nothing from `offset` to before `until`."""
+        records = await self._read(offset, 1)
+        return bool(records) and records[0].offset == until
 
     def _measure(self, records: int, elapsed_s: float) -> None:
         if records >= RATE_RECORDS_MIN and elapsed_s > 0:
