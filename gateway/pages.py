@@ -77,6 +77,10 @@ class Pages:
                 break
         return found, lines
 
+    async def settled(self, tenant: str, session: str) -> View:
+        """The session's head in a state that is not behind the log."""
+        return await self._viewer.settled(tenant, session, EVENTS, _event_keys, [0, 0, 0])
+
     async def transcript(
         self,
         tenant: str,

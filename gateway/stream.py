@@ -7,17 +7,27 @@ Nothing is read ahead of the reader: a slow one holds one page, never a growing 
 import asyncio
 from collections.abc import AsyncIterator
 
+import msgspec
+
 from gateway.news import News
 from gateway.pages import Pages
+from gateway.view import View
 from producer.cache import CacheUnavailable
 from producer.log import Unavailable
 from surfacelog.errors import ProtocolError
 
-__all__ = ["Streams"]
+__all__ = ["Seen", "Streams"]
 
 PAGE_EVENTS = 200
 # Refusals that pass by themselves; the stream stays open and tries again.
 _PASSING = frozenset({"rebuilding", "unavailable"})
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What a reader saw last: event `seq` of the session that was opened as `epoch`, empty if it does not say."""
+
+    seq: int
+    epoch: str = ""
 
 
 class Streams:
@@ -31,18 +41,34 @@ class Streams:
         self._closing = asyncio.Event()
         self.open = 0
 
-    async def start(self, tenant: str, session: str, first: int | None) -> AsyncIterator[bytes]:
-        """The stream from seq `first` on (None: only what is new). Raises what a read raises, and `overloaded`."""
+    async def start(
+        self, tenant: str, session: str, first: int | None, seen: Seen | None = None, *, epochs: bool = False
+    ) -> AsyncIterator[bytes]:
+        """The stream from seq `first` on (None: only what is new), or behind what was `seen`. Who saw what the
+        session does not have is told so by one `resync` event, and then what is new. `epochs`: ids are
+        `<epoch>:<seq>`. Raises what a read raises, and `overloaded`."""
         if self.open >= self._streams_max:
             raise ProtocolError("overloaded", "as many streams as this server takes are open; try again later")
         found, _ = await self._pages.lines(tenant, session, 0, 0, 0)
-        return self._run(tenant, session, found.partition, found.seq if first is None else first)
+        same = seen is None or seen.epoch in ("", found.open_id)
+        if seen is not None and same and seen.seq >= found.seq:
+            found = await self._pages.settled(tenant, session)
+        prefix = b"%s:" % found.open_id.encode() if epochs else b""
+        if seen is None:
+            following, head = found.seq if first is None else first, b""
+        elif same and seen.seq < found.seq:
+            following, head = seen.seq + 1, b""
+        else:
+            following, head = found.seq, _resync(found, prefix)
+        return self._run(tenant, session, found.partition, following, prefix, head)
 
-    async def _run(self, tenant: str, session: str, partition: int, following: int) -> AsyncIterator[bytes]:
+    async def _run(
+        self, tenant: str, session: str, partition: int, following: int, prefix: bytes, head: bytes
+    ) -> AsyncIterator[bytes]:
         self.open += 1
         try:
             async with self._news.watch(partition) as watch:
-                yield b": stream from %d\n\n" % following
+                yield b": stream from %d\n\n%s" % (following, head)
                 while not self._closing.is_set():
                     lines: list[bytes] = []
                     try:
@@ -55,7 +81,7 @@ class Streams:
                             return
                         await asyncio.sleep(min(1.0, self._heartbeat_s))
                     if lines:
-                        yield b"".join(_frame(following + place, line) for place, line in enumerate(lines))
+                        yield b"".join(_frame(prefix, following + place, line) for place, line in enumerate(lines))
                         following += len(lines)
                     elif not await watch.wait(self._heartbeat_s):
                         yield b": at %d\n\n" % following
@@ -67,6 +93,13 @@ class Streams:
         self._closing.set()
 
 
-def _frame(seq: int, line: bytes) -> bytes:
+def _frame(prefix: bytes, seq: int, line: bytes) -> bytes:
     # A carriage return between JSON tokens would end the field; a space means the same to JSON.
-    return b"id: %d\ndata: %s\n\n" % (seq, line.replace(b"\r", b" "))
+    return b"id: %s%d\ndata: %s\n\n" % (prefix, seq, line.replace(b"\r", b" "))
+
+
+def _resync(found: View, prefix: bytes) -> bytes:
+    # Its own id replaces the one that led here, so that a client that connects again by itself is not told twice.
+    name = b"%s%d" % (prefix, found.seq - 1) if found.seq else b""
+    told = msgspec.json.encode({"epoch": found.open_id, "seq": found.seq})
+    return b"event: resync\nid: %s\ndata: %s\n\n" % (name, told)

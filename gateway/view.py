@@ -30,11 +30,13 @@ KeysOf = Callable[[SessionKeys], Sequence[bytes]]
 
 
 class View(msgspec.Struct, frozen=True, gc=False):
-    """`seq`: the next event's. `generation`: the content generation. `count`: messages of it; `pointer`: names
-    their list. `faulted`: the session is parked, this is its last good state. `rest`: the script's own answers."""
+    """`place`: everything before this offset is in the state. `seq`: the next event's. `generation`: the content
+    generation. `count`: messages of it; `pointer`: names their list. `faulted`: the session is parked, this is its
+    last good state. `rest`: the script's own answers."""
 
     key: bytes
     partition: int
+    place: int
     version: int
     open_id: str
     seq: int
@@ -113,6 +115,20 @@ class Viewer:
             generation=found.generation,
         )
 
+    async def settled(
+        self, tenant: str, session: str, script: Script, keys_of: KeysOf, args: Sequence[Argument]
+    ) -> View:
+        """The session in a state that has passed the log's end as it is now: what it does not hold, there is not.
+        Raises `rebuilding` when it has not in time, and what `look` raises."""
+        try:
+            async with asyncio.timeout(NEGATIVE_WAIT_S):
+                end = await self._ends.after_now(partition_of(record_key(tenant, session), len(self._keys)))
+                while (found := await self.look(tenant, session, script, keys_of, args)).place < end:
+                    await asyncio.sleep(NEGATIVE_POLL_S)
+                return found
+        except TimeoutError:
+            raise ProtocolError("rebuilding", "the cache is behind the log; try again") from None
+
     async def _try(
         self, tenant: str, session: str, script: Script, keys_of: KeysOf, args: Sequence[Argument]
     ) -> tuple[View | None, ProtocolError | None]:
@@ -171,6 +187,7 @@ def _judge(key: bytes, partition: int, version: int, seen: list[Any]) -> tuple[i
     return next_offset, View(
         key,
         partition,
+        next_offset,
         version,
         open_id.decode(),
         int(seq),
