@@ -22,7 +22,9 @@ class ProjectorMetrics:
         self.batches = Counter(name + "batches", "Script calls that moved a checkpoint", registry=own)
         self.records = Counter(name + "records", "Records folded", registry=own)
         self.refolded = Counter(name + "refolded_sessions", "Sessions folded anew from the log", registry=own)
-        self.rebuilds = Counter(name + "rebuilds", "Partitions folded anew from the log's start", registry=own)
+        self.rebuilds = Counter(
+            name + "rebuilds", "Partitions whose cache was lost, wholly or in part", registry=own
+        )
         self.moved = Counter(name + "checkpoint_mismatches", "Checkpoints that another moved", registry=own)
         self.parked = Counter(name + "parked_sessions", "Sessions parked after a fault", registry=own)
         self.halted = Gauge(name + "halted_partitions", "Partitions that stand still", registry=own)

@@ -43,10 +43,12 @@ class Refold:
         self.commits: list[tuple[int, int]] = []
         self.tail: deque[bytes] = deque(maxlen=bounds.events_max)
         self.fault = fault
+        self.newest: list[bytes] = []
         self.parked: list[int] = []
 
     def take(self, record: LogRecord) -> None:
-        """Folds one record of the session."""
+        """Folds one record of the session; `newest` are the events it brought."""
+        self.newest = []
         if self.fault is not None and record.offset >= self.fault[1]:
             self.parked.append(record.offset)
             return
@@ -62,6 +64,7 @@ class Refold:
     def _keep(self, changes: Changes) -> None:
         self.transcript += changes.transcript
         self.commits += changes.commits
+        self.newest = changes.lines
         self.tail.extend(changes.lines)
         for plan in changes.plans:
             for node in plan.removed:

@@ -1,0 +1,119 @@
+"""Reads the log again, recomputes every chain and fold, and compares them with the cache. Changes nothing.
+
+Beside live traffic each session is compared at the moment of one read: the fold is taken on to the checkpoint that
+the read saw.
+"""
+
+from collections.abc import AsyncIterator, Collection
+
+import msgspec
+
+from producer.state_reader import STATE_SCRIPT, parse_place, parse_states, state_request
+from projector.compare import Shown, compare, read_commits
+from projector.refold import SCAN_RECORDS, Refold
+from projector.site import Site
+from surfacelog.errors import ProtocolError
+
+__all__ = ["Difference", "Verification"]
+
+TRIES = 20
+
+
+class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The first thing in which a session (or, with an empty `session`, a partition) is not what the log gives.
+    `offset`: the record where it shows, -1 when it is not one record's."""
+
+    partition: int
+    session: str
+    what: str
+    detail: str
+    offset: int = -1
+
+
+class Verification:
+    """One partition. `folds`: every session of the log so far. `only`: look at these sessions alone. `lines`: by
+    session, the events of the log if they are asked for."""
+
+    def __init__(self, site: Site, only: Collection[bytes] | None = None, *, lines: bool = False) -> None:
+        self.site = site
+        self.only = only
+        self.folds: dict[bytes, Refold] = {}
+        self.records = 0
+        self.parked: list[bytes] = []
+        self.lines: dict[bytes, list[bytes]] = {}
+        self._keeps_lines = lines
+        self._folded = 0
+        self._offsets: dict[bytes, set[int]] = {}
+
+    async def run(self) -> AsyncIterator[Difference]:
+        """The differences, one a session at most. Raises Unavailable and CacheUnavailable."""
+        site = self.site
+        names, args = state_request(site.keys, [])
+        _, place = parse_place(await site.cache.run(STATE_SCRIPT, names, args))
+        if place is None:
+            if (await site.log.ends([site.partition], site.timeout_ms))[site.partition] > 0:
+                yield self._partition("checkpoint", "there is none, but the log has records")
+            return
+        if place.halted:
+            yield self._partition(place.halted, "the partition stands still")
+        if place.rebuilding:
+            yield self._partition("rebuilding", f"at offset {place.next}, to {place.target}")
+        try:
+            await self._fold(place.next)
+        except ProtocolError as error:
+            yield self._partition(error.code, error.message)
+            return
+        directory = await site.cache.call("HGETALL", site.keys.directory)
+        wanted = set(directory) | {key for key, fold in self.folds.items() if fold.state.status != "absent"}
+        for session in sorted(wanted if self.only is None else wanted & set(self.only)):
+            found = await self._compare(session)
+            if found is not None:
+                yield found
+
+    def _partition(self, what: str, detail: str) -> Difference:
+        return Difference(self.site.partition, "", what, detail)
+
+    async def _fold(self, until: int) -> None:
+        site = self.site
+        while self._folded < until:
+            records = await site.log.read(site.partition, self._folded, SCAN_RECORDS, site.timeout_ms)
+            if not records:
+                raise ProtocolError("log-truncated", f"the log ends before {until}, which the cache has folded")
+            for record in records:
+                if record.offset >= until:
+                    break
+                self.records += 1
+                key = record.key
+                if key is not None and (self.only is None or key in self.only):
+                    self._offsets.setdefault(key, set()).add(record.offset)
+                    fold = self.folds.setdefault(key, Refold(site.bounds))
+                    fold.take(record)
+                    if self._keeps_lines:
+                        self.lines.setdefault(key, []).extend(fold.newest)
+            self._folded = min(records[-1].offset + 1, until)
+
+    async def _compare(self, session: bytes) -> Difference | None:
+        site = self.site
+        own = site.keys.session(session)
+        for _ in range(TRIES):
+            names, args = state_request(site.keys, [(session, b"")])
+            view = parse_states(await site.cache.run(STATE_SCRIPT, names, args), [None])[0]
+            if view.checkpoint is None:
+                return self._partition("checkpoint", "it was lost while the partition was verified")
+            pointer = view.meta.get(b"mk", b"")
+            messages = await site.cache.call("LRANGE", own.messages + pointer, 0, -1)
+            transcript = await site.cache.call("LRANGE", own.transcript, 0, -1)
+            offsets = await site.cache.call("GETRANGE", own.offsets, 0, -1)
+            if await site.cache.call("HGET", own.meta, b"last") != view.meta.get(b"last"):
+                continue
+            await self._fold(view.checkpoint.next)
+            shown = Shown(view, messages, [int(seq) for seq in transcript], read_commits(offsets))
+            fold = self.folds.get(session)
+            if fold is not None and (fold.fault is not None or (view.entry and view.entry.status == "faulted")):
+                self.parked.append(session)
+            told = compare(fold, shown, self._offsets.get(session, set()))
+            return None if told is None else self._found(session, *told)
+        return self._found(session, "moving", "the session changes too fast to be compared; try again")
+
+    def _found(self, session: bytes, what: str, detail: str, offset: int = -1) -> Difference:
+        return Difference(self.site.partition, session.decode("ascii", "replace"), what, detail, offset)
