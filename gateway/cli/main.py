@@ -11,10 +11,12 @@ from gateway.cli.conformance import conformance
 from gateway.cli.imports import import_log
 from gateway.cli.inspect import inspect
 from gateway.cli.messages import head, messages, transcript
+from gateway.cli.parked import parked
 from gateway.cli.project import project
 from gateway.cli.quickstart import quickstart
 from gateway.cli.remote import Refused
 from gateway.cli.serve import serve
+from gateway.cli.verify import verify
 from producer.cache import CacheUnavailable
 from producer.log import Unavailable
 from surfacelog.errors import LedgerError
@@ -24,6 +26,8 @@ __all__ = ["app", "main"]
 app = App(name="surfacelog", help="A distributed session ledger for LLM agents.", help_format="plaintext")
 app.command(serve)
 app.command(project)
+app.command(verify)
+app.command(parked)
 app.command(create)
 app.command(append)
 app.command(messages)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.cli.parked import Parked, parked_sessions
 from producer.log import LogRecord
 from producer.memory_cache import MemoryCache
 from producer.memory_log import MemoryLog, MemoryTopic
@@ -296,3 +297,13 @@ def test_a_dead_letter_is_bounded() -> None:
     fold.take(record, None)
     assert len(fold.dead[0]) < 20_000
     assert msgspec.json.decode(fold.dead[0])["offset"] == 1
+
+
+async def test_parked_sessions_are_listed_with_what_waits_for_them(log: MemoryLog, cache: MemoryCache) -> None:
+    writer = LogWriter(log)
+    key = await writer.open("strange")
+    await writer.open("other")
+    at = await writer.produce(key, Record("commit", "id", b"{}", v=99))
+    await writer.say(key, "waits")
+    await worker_of(log, cache).once()
+    assert await parked_sessions(log, cache) == [Parked("t", "strange", 0, "faulted", at, 2)]
