@@ -29,8 +29,45 @@ def bench_fold(log: Path, /, *, events: int = 200_000, rounds: int = 3, json: bo
     """
     from gateway.cli.bench_fold import fold_figures
 
-    figures = fold_figures(log, events, rounds)
-    if json:
+    return _show(fold_figures(log, events, rounds), json)
+
+
+@app.command(name="append")
+def bench_append(
+    *,
+    sessions: int = 200,
+    commits: int = 20_000,
+    turns: int = 10_000,
+    partitions: int = 16,
+    depth: int = 8,
+    json: bool = False,
+) -> int:
+    """Measure accepted appends on real Kafka and Redis beside the bare broker with the same bytes.
+
+    The servers are those of SURFACELOG_KAFKA and SURFACELOG_REDIS, else they are started for it.
+
+    Parameters
+    ----------
+    sessions
+        How many sessions are written at once.
+    commits
+        How many commits of one event each.
+    turns
+        How long the session grows whose appends are timed.
+    partitions
+        Of the topic.
+    depth
+        How many appends each session has under way.
+    json
+        Print the figures as JSON.
+    """
+    from gateway.cli.bench_append import append_figures
+
+    return _show(append_figures(sessions, commits, turns, partitions, depth), json)
+
+
+def _show(figures: dict[str, object], as_json: bool) -> int:
+    if as_json:
         print(msgspec.json.encode(figures).decode())
         return 0
     table = Table("figure", "value")

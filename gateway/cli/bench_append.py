@@ -1,0 +1,185 @@
+"""What an accepted append costs beside the bare broker: the figures of `surfacelog bench append`."""
+
+import asyncio
+import resource
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from gateway.cli.bench_raw import RawRecord, raw_ack_ms, raw_rate
+from gateway.cli.bench_servers import bench_servers, projector
+from producer.append import AppendIntent
+from producer.connect import open_cache, open_log
+from producer.ids import mint_id
+from producer.limits import AppendLimits
+from producer.producer import Producer
+from producer.settings import ServerSettings
+from surfacelog.events import Draft
+from surfacelog.header import Header
+from surfacelog.keys import partition_of, record_key
+from surfacelog.state import SessionState
+
+__all__ = ["append_figures"]
+
+TENANT = "bench"
+BODY_BYTES = 400
+Figures = dict[str, Any]
+
+
+def _draft(number: int) -> Draft:
+    text = f"event {number} ".ljust(BODY_BYTES - 80, ".")
+    data = {"id": f"m{number}", "role": "user", "content": [{"type": "text", "text": text}]}
+    return Draft("user/message", Raw(msgspec.json.encode(data)), surface_op=Raw(b'"append"'))
+
+
+def append_figures(
+    sessions: int = 200, commits: int = 20_000, turns: int = 10_000, partitions: int = 16, depth: int = 8
+) -> Figures:
+    """Rates in commits a second, times in ms, memory in bytes. `ratio` of a rate: ours to the bare broker's; of a
+    time: how many times as long."""
+    with bench_servers(partitions) as servers:
+        return asyncio.run(_measure(servers, sessions, commits, turns, depth))
+
+
+async def _measure(servers: ServerSettings, sessions: int, commits: int, turns: int, depth: int) -> Figures:
+    log = await open_log(servers)
+    cache = await open_cache(servers)
+    limits = AppendLimits(append_timeout_ms=60_000, append_writers_max=20_000)
+    producer = Producer(log, cache, limits)
+    await producer.start()
+    figures: Figures = {"sessions": sessions, "commits": commits, "body_bytes": len(_draft(0).data)}
+    try:
+        with projector(servers):
+            figures["many_sessions"] = await _many(servers, producer, sessions, commits, depth)
+            figures["one_session"] = await _one(servers, producer)
+            figures["pipelined"] = await _pipelined(producer, commits // 4)
+            figures["turns"] = await _turns(producer, turns)
+            figures["memory"] = await _memory(producer, 10_000)
+    finally:
+        await producer.close()
+        await cache.close()
+        await log.close()
+    return figures
+
+
+def _raw(servers: ServerSettings, count: int, sessions: int) -> list[RawRecord]:
+    """Records of the very bytes and headers that the ledger writes."""
+    state = SessionState()
+    state.chain = bytes(32)
+    found: list[RawRecord] = []
+    for number in range(count):
+        key = record_key(TENANT, f"s{number % sessions}")
+        record = AppendIntent([_draft(number)]).record(state, mint_id(), 1_760_000_000_000, mint_id())
+        found.append((partition_of(key, servers.partition_count), key, record.headers(), record.value))
+    return found
+
+
+async def _aside(work: Callable[[], float]) -> float:
+    return await asyncio.get_running_loop().run_in_executor(None, work)
+
+
+async def _raw_topic(servers: ServerSettings) -> str:
+    topic = f"raw-{mint_id()}"
+    await (await open_log(msgspec.structs.replace(servers, topic=topic))).close()
+    return topic
+
+
+async def _many(servers: ServerSettings, producer: Producer, sessions: int, commits: int, depth: int) -> Figures:
+    """Many sessions at once, each with `depth` appends under way."""
+    names = [f"s{number}" for number in range(sessions)]
+    await asyncio.gather(*(producer.create(TENANT, Header(name, 0)) for name in names))
+    records = _raw(servers, commits, sessions)
+    topic = await _raw_topic(servers)
+    raw = await _aside(lambda: raw_rate(servers, topic, records))
+    await _load(producer, names, commits // 10, depth)
+    rate = await _load(producer, names, commits, depth)
+    again = await _raw_topic(servers)
+    raw = (raw + await _aside(lambda: raw_rate(servers, again, records))) / 2
+    return {"raw_per_s": round(raw), "accepted_per_s": round(rate), "ratio": round(rate / raw, 3)}
+
+
+async def _load(producer: Producer, names: Sequence[str], commits: int, depth: int) -> float:
+    left = iter(range(commits))
+
+    async def client(name: str) -> None:
+        for number in left:
+            await producer.append(TENANT, name, [_draft(number)])
+
+    started = time.perf_counter()
+    await asyncio.gather(*(client(name) for name in names for _ in range(depth)))
+    return commits / (time.perf_counter() - started)
+
+
+async def _one(servers: ServerSettings, producer: Producer, count: int = 500) -> Figures:
+    """One session, one append after another."""
+    await producer.create(TENANT, Header("one", 0))
+    topic = await _raw_topic(servers)
+    records = _raw(servers, count, 1)
+    raw = await _aside(lambda: raw_ack_ms(servers, topic, records))
+    times = await _times(lambda number: producer.append(TENANT, "one", [_draft(number)]), count)
+    raw = (raw + await _aside(lambda: raw_ack_ms(servers, topic, records))) / 2
+    median = statistics.median(times)
+    return {
+        "raw_ack_p50_ms": round(raw, 3),
+        "accepted_p50_ms": round(median, 3),
+        "accepted_p99_ms": round(statistics.quantiles(times, n=100)[98], 3),
+        "ratio": round(median / raw, 2),
+    }
+
+
+async def _times(work: Callable[[int], Awaitable[object]], count: int) -> list[float]:
+    found: list[float] = []
+    for number in range(count):
+        started = time.perf_counter()
+        await work(number)
+        found.append((time.perf_counter() - started) * 1000)
+    return found
+
+
+async def _pipelined(producer: Producer, commits: int) -> Figures:
+    """One session with a full pipeline."""
+    await producer.create(TENANT, Header("pipe", 0))
+    return {"accepted_per_s": round(await _load(producer, ["pipe"], commits, 32))}
+
+
+async def _turns(producer: Producer, turns: int) -> Figures:
+    """The time of an append as the session grows; p50 of 200 around each turn."""
+    await producer.create(TENANT, Header("turns", 0))
+    figures: Figures = {}
+    at = 0
+    for turn in (10, 1_000, turns):
+        if turn > at:
+            await _load(producer, ["turns"], turn - at, 32)
+        times = await _times(lambda number: producer.append(TENANT, "turns", [_draft(number)]), 200)
+        figures[f"p50_ms_at_{turn}"] = round(statistics.median(times), 3)
+        at = turn + 200
+    first = figures["p50_ms_at_10"]
+    figures["growth"] = round(max(figures.values()) / first, 3)
+    return figures
+
+
+async def _memory(producer: Producer, count: int) -> Figures:
+    """What open sessions cost in the producer: resident bytes after one append to each."""
+    before = _resident_bytes()
+    for start in range(0, count, 500):
+        names = [f"m{number}" for number in range(start, min(start + 500, count))]
+        await asyncio.gather(*(_opened(producer, name) for name in names))
+    grown = _resident_bytes() - before
+    return {"sessions": count, "grown_bytes": grown, "bytes_per_session": round(grown / count)}
+
+
+async def _opened(producer: Producer, name: str) -> None:
+    await producer.create(TENANT, Header(name, 0))
+    await producer.append(TENANT, name, [_draft(0)])
+
+
+def _resident_bytes() -> int:
+    try:
+        with open("/proc/self/statm", encoding="ascii") as status:
+            return int(status.read().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
