@@ -82,7 +82,7 @@ def _events(data: TwinData, keys: Sequence[bytes], args: Sequence[Argument]) -> 
         return [*seen, tail, data.call("LRANGE", keys[4], first - tail, stop - tail - 1), b""]
     place = _place_of(data, keys[5], (_quiet(data, "STRLEN", keys[5]) or 0) // ENTRY_BYTES, first)
     last = (place + stop - first) * ENTRY_BYTES - 1
-    return [*seen, tail, None, data.call("GETRANGE", keys[5], place * ENTRY_BYTES, last)]
+    return [*seen, tail, None, _quiet(data, "GETRANGE", keys[5], place * ENTRY_BYTES, last) or b""]
 
 
 def _transcript(data: TwinData, keys: Sequence[bytes], args: Sequence[Argument]) -> Any:
@@ -105,7 +105,7 @@ def _transcript(data: TwinData, keys: Sequence[bytes], args: Sequence[Argument])
             place = _place_of(data, keys[5], count, low)
             last = _place_of(data, keys[5], count, min(high, tail - 1))
             end = min(last + 1, place + window) * ENTRY_BYTES - 1
-            entries = data.call("GETRANGE", keys[5], place * ENTRY_BYTES, end)
+            entries = _quiet(data, "GETRANGE", keys[5], place * ENTRY_BYTES, end) or b""
     return [*seen, tail, seqs, bodies, entries]
 
 

@@ -20,6 +20,6 @@ else
   local entries = math.floor((quiet('STRLEN', KEYS[6]) or 0) / 16)
   local place = place_of(KEYS[6], entries, first)
   -- A commit holds at least one event, so as many entries as events cover the page.
-  seen[7] = redis.call('GETRANGE', KEYS[6], place * 16, (place + stop - first) * 16 - 1)
+  seen[7] = quiet('GETRANGE', KEYS[6], place * 16, (place + stop - first) * 16 - 1) or ''
 end
 return seen

@@ -20,6 +20,6 @@ if low < tail then
   local entries = math.floor((quiet('STRLEN', KEYS[6]) or 0) / 16)
   local place = place_of(KEYS[6], entries, low)
   local last = place_of(KEYS[6], entries, math.min(high, tail - 1))
-  seen[8] = redis.call('GETRANGE', KEYS[6], place * 16, math.min(last + 1, place + tonumber(ARGV[6])) * 16 - 1)
+  seen[8] = quiet('GETRANGE', KEYS[6], place * 16, math.min(last + 1, place + tonumber(ARGV[6])) * 16 - 1) or ''
 end
 return seen
