@@ -93,6 +93,8 @@ def _open(state: SessionState, record: Record, offset: int) -> Verdict:
     state.surface = Surface(header.contract, checks=header.checks, vocabulary=header.vocabulary)
     state.chain = chain_start(record.id, record.value)
     state.accepted = 1
+    # What was refused before there was a session has no place to be kept: a projection never saw a state for it.
+    state.rejected = {}
     return Verdict("accepted", record.id, "", 0, 0, offset, 0, state.chain)
 
 
