@@ -12,12 +12,10 @@ from gateway.cli.imports import import_log
 from gateway.cli.inspect import inspect
 from gateway.cli.messages import head, messages, transcript
 from gateway.cli.parked import parked
-from gateway.cli.parked import parked
 from gateway.cli.project import project
 from gateway.cli.quickstart import quickstart
 from gateway.cli.remote import Refused
 from gateway.cli.serve import serve
-from gateway.cli.verify import verify
 from gateway.cli.verify import verify
 from producer.cache import CacheUnavailable
 from producer.log import Unavailable
@@ -39,8 +37,6 @@ app.command(import_log, name="import")
 app.command(quickstart)
 app.command(inspect)
 app.command(conformance)
-app.command(verify)
-app.command(parked)
 app.command(bench)
 app.command(cluster)
 
