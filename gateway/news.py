@@ -8,22 +8,26 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 
+import msgspec
+
 from producer.cache import Cache, CacheUnavailable
 
 __all__ = ["News", "Watch"]
 
 RETRY_S = 0.2
+_news = msgspec.json.Decoder(list[tuple[str, int, int]])
 _log = logging.getLogger("surfacelog.gateway")
 
 
 class Watch:
-    """One waiter's view of a partition."""
+    """One waiter's view of one session."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: str) -> None:
+        self.session = session
         self._stirred = asyncio.Event()
 
     def stir(self) -> None:
-        """Something in the partition went on."""
+        """The session may have gone on."""
         self._stirred.set()
 
     async def wait(self, wait_s: float) -> bool:
@@ -47,9 +51,10 @@ class News:
         self._listeners: dict[int, asyncio.Task[None]] = {}
 
     @contextlib.asynccontextmanager
-    async def watch(self, partition: int) -> AsyncIterator[Watch]:
-        """Hears of the partition until the block ends. The first news may be missed: look once after entering."""
-        watch = Watch()
+    async def watch(self, partition: int, key: bytes) -> AsyncIterator[Watch]:
+        """Hears of the session (by its record key) until the block ends. The first news may be missed: look once
+        after entering."""
+        watch = Watch(key.decode("ascii"))
         watches = self._watches.setdefault(partition, set())
         watches.add(watch)
         if partition not in self._listeners:
@@ -66,9 +71,11 @@ class News:
         while True:
             heard = self._cache.listen([self._channel_of(partition)])
             try:
-                async for _ in heard:
+                async for channel, payload in heard:
+                    moved = _sessions(payload) if channel else None
                     for watch in self._watches.get(partition, ()):
-                        watch.stir()
+                        if moved is None or watch.session in moved:
+                            watch.stir()
             except CacheUnavailable as error:
                 _log.debug("no news of partition %d: %s", partition, error)
             finally:
@@ -86,6 +93,14 @@ class News:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _sessions(payload: bytes) -> set[str] | None:
+    """The sessions that went on; None when that cannot be told, so that everybody looks."""
+    try:
+        return {entry[0] for entry in _news.decode(payload)}
+    except msgspec.MsgspecError:
+        return None
 
 
 async def _close(heard: AsyncIterator[tuple[bytes, bytes]]) -> None:

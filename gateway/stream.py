@@ -60,14 +60,14 @@ class Streams:
             following, head = seen.seq + 1, b""
         else:
             following, head = found.seq, _resync(found, prefix)
-        return self._run(tenant, session, found.partition, following, prefix, head)
+        return self._run(tenant, session, found, following, prefix, head)
 
     async def _run(
-        self, tenant: str, session: str, partition: int, following: int, prefix: bytes, head: bytes
+        self, tenant: str, session: str, found: View, following: int, prefix: bytes, head: bytes
     ) -> AsyncIterator[bytes]:
         self.open += 1
         try:
-            async with self._news.watch(partition) as watch:
+            async with self._news.watch(found.partition, found.key) as watch:
                 yield b": stream from %d\n\n%s" % (following, head)
                 while not self._closing.is_set():
                     lines: list[bytes] = []

@@ -100,7 +100,8 @@ class Viewer:
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_s
         if wait_s > 0:
-            async with self._news.watch(partition_of(record_key(tenant, session), len(self._keys))) as watch:
+            key = record_key(tenant, session)
+            async with self._news.watch(partition_of(key, len(self._keys)), key) as watch:
                 while (left := until - loop.time()) > 0:
                     await watch.wait(min(POLL_S, left))
                     found, refusal = await self._try(*ask)
