@@ -4,7 +4,7 @@ from hashlib import sha256
 from typing import Any, NoReturn
 
 from surfacelog.errors import ContractError
-from surfacelog.lossless import canonical
+from surfacelog.lossless import canonical, storable
 
 __all__ = ["Blocks", "Json", "calls_of", "read_message", "read_result"]
 
@@ -38,8 +38,8 @@ def read_message(kind: str, data: Json, checked: bool) -> tuple[dict[str, Json],
 
 def read_result(data: Json, message: dict[str, Json], strict: bool, checked: bool) -> tuple[str, str]:
     """(digest, call) of a tool result: the hex digest of its data without the content, equal exactly when the rest
-    is deeply equal, and the id of the call that it answers. Call id and content are in the message, in v0 in its
-    first block. Raises `message-invalid` as `read_message` does."""
+    is deeply equal, and the (storable) id of the call that it answers. Call id and content are in the message, in
+    v0 in its first block. Raises `message-invalid` as `read_message` does."""
     holder: Json = message
     if not strict:
         blocks = message.get("content")
@@ -59,7 +59,7 @@ def read_result(data: Json, message: dict[str, Json], strict: bool, checked: boo
     call = holder.get("toolCallId")
     if call is None and not strict:
         call = holder.get("callId")
-    return digest, call if type(call) is str else ""
+    return digest, storable(call) if type(call) is str else ""
 
 
 def _digest(value: Json) -> str:
@@ -67,6 +67,6 @@ def _digest(value: Json) -> str:
 
 
 def calls_of(blocks: Blocks) -> tuple[str, ...]:
-    """The ids of the calls that an assistant message makes."""
+    """The (storable) ids of the calls that an assistant message makes."""
     made = [block.get("id") for block in blocks if block.get("type") == "tool-call"]
-    return tuple([call for call in made if type(call) is str])
+    return tuple([storable(call) for call in made if type(call) is str])

@@ -88,6 +88,7 @@ PROTOCOL_CODES: Mapping[str, str] = {
     "misconfigured": "a setting, or a server's setting, forbids what was asked for",
 }
 
+MESSAGE_CHARS_MAX = 400
 CODES: Mapping[str, str] = {**CONTRACT_CODES, **PROTOCOL_CODES}
 
 
@@ -96,6 +97,8 @@ class LedgerError(Exception):
 
     def __init__(self, code: str, message: str, **detail: Any) -> None:
         assert code in CODES, f"unregistered code {code}"
+        # Verdicts are kept and sent: a stranger's long name must not make them long.
+        message = message if len(message) <= MESSAGE_CHARS_MAX else message[: MESSAGE_CHARS_MAX - 1] + "…"
         super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message

@@ -25,6 +25,7 @@ __all__ = [
     "members",
     "read",
     "read_again",
+    "storable",
 ]
 
 DEPTH_MAX = 512
@@ -245,6 +246,21 @@ def _mark(raw: bytes, at: int, allowed: bytes) -> tuple[bytes, int]:
     if token is None or token["mark"] is None or token["mark"] not in allowed:
         _refuse("json-invalid", f"not JSON at byte {at}")
     return token["mark"], token.end()
+
+
+def storable(text: str) -> str:
+    """The text itself where any encoder takes it, else a stand-in for it that no other text has: with lone
+    surrogates (and, to tell them apart, a NUL at the start) it is written as escapes behind a NUL."""
+    if text[:1] != "\0":
+        if text.isascii():
+            return text
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            pass
+        else:
+            return text
+    return "\0" + json.dumps(text)
 
 
 _scalar = msgspec.json.Encoder()

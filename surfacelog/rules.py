@@ -11,6 +11,7 @@ from surfacelog.body import Blocks, Json
 from surfacelog.contract import Contract
 from surfacelog.errors import ContractError
 from surfacelog.events import SAFE_INTEGER
+from surfacelog.lossless import storable
 from surfacelog.node import Node
 from surfacelog.tools import ToolTable
 
@@ -135,7 +136,7 @@ def check_header(data: dict[str, Json], blocks: Blocks, headers: Mapping[int, To
         if block.get("type") != "tool-addition":
             continue
         name = block.get("toolName")
-        state = table.tools.get(name) if type(name) is str else None
+        state = table.tools.get(storable(name)) if type(name) is str else None
         if state is None or state == "double":
             _refuse("developer-tool-unknown", f"the header does not define {name!a} exactly once")
         if state == "incomplete":

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from surfacelog.claim import Claim
+from surfacelog.errors import LedgerError
 from surfacelog.header import read_header
 from surfacelog.state import SessionState, UsedKey
 from surfacelog.surface import Node, Surface, ToolTable
@@ -121,7 +122,10 @@ def restore(found: Pieces) -> SessionState:
     state.status = meta[b"status"].decode()
     state.open_id = meta[b"open"].decode()
     state.header_raw = bytes(meta[b"header"])
-    state.header = read_header(state.header_raw)
+    try:
+        state.header = read_header(state.header_raw)
+    except LedgerError as error:
+        raise ValueError(error.message) from None
     state.first_offset = int(meta[b"first"])
     state.last = int(meta[b"last"])
     state.chain = bytes(meta[b"chain"])

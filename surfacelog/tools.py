@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from surfacelog.errors import ContractError
-from surfacelog.lossless import canonical, read_again
+from surfacelog.lossless import canonical, read_again, storable
 
 __all__ = ["NO_TOOLS", "ToolTable", "table_of"]
 
@@ -59,6 +59,7 @@ def _read_table(value: Any, checked: bool) -> ToolTable:
     for tool in tools if type(tools) is list else ():
         name = tool.get("name") if type(tool) is dict else None
         if type(name) is str:
+            name = storable(name)
             found[name] = "double" if name in found else _completeness(tool)
     return _table(found) if found else NO_TOOLS
 
