@@ -6,6 +6,7 @@ from random import Random
 
 from producer.admission import FoldLag
 from producer.cache import Cache, CacheUnavailable
+from producer.deadlines import Deadlines
 from producer.freshness import LogEnds
 from producer.limits import AppendLimits
 from producer.log import EventLog, Unavailable
@@ -19,7 +20,8 @@ END_AGE_S = 0.25
 
 
 class Engine:
-    """`reply` names this producer on the verdict channels. `random` only spreads waiting times."""
+    """`reply` names this producer on the verdict channels. `random` only spreads waiting times. `wanted` is
+    called with the key of a session whose lock somebody waits for."""
 
     def __init__(
         self,
@@ -30,6 +32,7 @@ class Engine:
         now_ms: Callable[[], int],
         mint_id: Callable[[], str],
         random: Random,
+        wanted: Callable[[bytes], None],
     ) -> None:
         self.log = log
         self.cache = cache
@@ -39,7 +42,10 @@ class Engine:
         self.random = random
         self.reply = mint_id()
         self.sight = Sight(cache, log.topic, log.partitions)
-        self.verdicts = Verdicts(cache, self.sight.channels(self.reply))
+        self.verdicts = Verdicts(
+            cache, self.sight.verdict_channels(self.reply), self.sight.wanted_channels(), wanted
+        )
+        self.deadlines = Deadlines()
         self.ends = LogEnds(log, limits.append_timeout_ms)
         self.lags = [FoldLag() for _ in range(log.partitions)]
         self._looked = [0.0] * log.partitions
@@ -88,6 +94,7 @@ class Engine:
     async def close(self) -> None:
         """Ends what still runs."""
         await self.verdicts.close()
+        self.deadlines.close()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

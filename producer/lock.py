@@ -10,21 +10,21 @@ from producer.limits import AppendLimits
 
 __all__ = ["SessionLock"]
 
-# A writer that found the lock taken says so under this name; the holder looks there before it goes on for long.
-WANTED = b":wanted"
-
 
 class SessionLock:
-    """`key`: the lock's key. Times are of the loop's clock, s."""
+    """`session_key` is told on the `channel`, on which every producer hears whose lock somebody waits for. Times
+    are of the loop's clock, s."""
 
-    __slots__ = ("_cache", "_held", "_key", "_limits", "_looked", "_since", "_until")
+    __slots__ = ("_cache", "_channel", "_held", "_limits", "_session_key", "_since", "_until", "_wanted")
 
-    def __init__(self, cache: Cache, key: bytes, limits: AppendLimits) -> None:
+    def __init__(self, cache: Cache, channel: bytes, session_key: bytes, limits: AppendLimits) -> None:
         self._cache = cache
-        self._key = key
+        self._channel = channel
+        self._session_key = session_key
         self._limits = limits
         self._held: CacheLock | None = None
-        self._since = self._until = self._looked = 0.0
+        self._wanted = False
+        self._since = self._until = 0.0
 
     @property
     def held(self) -> bool:
@@ -34,7 +34,8 @@ class SessionLock:
     def taken(self, lock: CacheLock, asked_at: float) -> None:
         """The lock was taken by a call that began at `asked_at`."""
         self._held = lock
-        self._since = self._looked = asked_at
+        self._since = asked_at
+        self._wanted = False
         self._until = asked_at + self._limits.lock_ttl_ms / 1000
 
     async def keep(self) -> None:
@@ -52,20 +53,25 @@ class SessionLock:
             self._until = now + ttl
             self._held = lock if kept else None
 
-    async def is_wanted(self) -> bool:
-        """Whether it has been held for long enough to be given up, and somebody waits."""
-        now = asyncio.get_running_loop().time()
-        if self._held is None or now - self._looked < self._limits.lock_yield_ms / 1000:
+    def hear(self) -> None:
+        """Somebody waits for it."""
+        self._wanted = self._held is not None
+
+    @property
+    def due(self) -> bool:
+        """Whether somebody waits, and it was held for as long as it may be then."""
+        if not self._wanted or self._held is None:
             return False
-        self._looked = now
-        try:
-            return bool(await self._cache.call("EXISTS", self._key + WANTED))
-        except CacheUnavailable:
-            return False
+        return asyncio.get_running_loop().time() - self._since >= self._limits.lock_yield_ms / 1000
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody waits."""
+        return self._wanted
 
     async def want(self) -> None:
         """Tells the holder that somebody waits."""
-        await self._cache.call("SET", self._key + WANTED, b"1", b"PX", 2 * self._limits.lock_yield_ms)
+        await self._cache.call("SPUBLISH", self._channel, self._session_key)
 
     async def let_go(self) -> None:
         """Releases it, if it is still held. While the cache is away that is tried again, until it has run out."""

@@ -62,6 +62,7 @@ class Producer:
             now_ms=now_ms,
             mint_id=mint_id,
             random=random or Random(),  # noqa: S311 - it spreads waiting times
+            wanted=self._wanted,
         )
         self._budget = Budget(self.limits)
         self._writers: OrderedDict[bytes, SessionWriter] = OrderedDict()
@@ -218,7 +219,13 @@ class Producer:
         wait_s = self._wait_ms(timeout_ms) / 1000
         deadline = asyncio.get_running_loop().time() + wait_s
         taken = await self._budget.take(size_bytes, wait_s)
-        request = Request(intent, deadline, logged=logged, over=lambda: self._budget.give_back(taken))
+        request = Request(
+            intent,
+            deadline,
+            self._engine.deadlines,
+            logged=logged,
+            over=lambda: self._budget.give_back(taken),
+        )
         self._writer(key).submit(request)
         try:
             return await request.future
@@ -233,6 +240,11 @@ class Producer:
         else:
             self._writers.move_to_end(key)
         return writer
+
+    def _wanted(self, key: bytes) -> None:
+        writer = self._writers.get(key)
+        if writer is not None:
+            writer.hear_wanted()
 
     def _rest(self, writer: SessionWriter) -> None:
         """A writer came to rest: it keeps its state as long as there is room."""

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+from producer.deadlines import Deadlines
 from surfacelog.errors import ProtocolError
 from surfacelog.records import Record
 from surfacelog.state import SessionState
@@ -61,7 +62,7 @@ class Request:
     it."""
 
     __slots__ = (
-        "_expiry",
+        "_bucket",
         "_over",
         "attempts",
         "commit_id",
@@ -75,9 +76,14 @@ class Request:
     )
 
     def __init__(
-        self, intent: Intent, deadline: float, *, logged: bool = False, over: Callable[[], None] | None = None
+        self,
+        intent: Intent,
+        deadline: float,
+        deadlines: Deadlines,
+        *,
+        logged: bool = False,
+        over: Callable[[], None] | None = None,
     ) -> None:
-        loop = asyncio.get_running_loop()
         self.intent = intent
         self.deadline = deadline
         self.logged = logged
@@ -86,16 +92,16 @@ class Request:
         self.commit_id = ""
         self.in_flight = False
         self.obstacle = ("overloaded", "work that came earlier took all the time", 100)
-        self.future: asyncio.Future[Landed] = loop.create_future()
+        self.future: asyncio.Future[Landed] = asyncio.get_running_loop().create_future()
         self._over = over
-        self._expiry = loop.call_at(deadline, self._expire)
+        self._bucket = deadlines.watch(self)
 
     @property
     def open(self) -> bool:
         """Whether there is a reason to write it: a caller waits, or was promised that it is on its way."""
         if not self.future.done():
             return True
-        return self.logged and not self.future.cancelled() and self._expiry.when() > self._now()
+        return self.logged and not self.future.cancelled() and self.deadline > asyncio.get_running_loop().time()
 
     def waits_for(self, code: str, message: str, retry_after_ms: int = 0) -> None:
         """What the caller is told should time run out now."""
@@ -104,14 +110,14 @@ class Request:
     def resolve(self, landed: Landed) -> None:
         """Answers yes."""
         if not self.future.done():
-            self._expiry.cancel()
+            self._bucket.pop(self, None)
             self.future.set_result(landed)
         self._settle()
 
     def refuse(self, error: Exception) -> None:
         """Answers no."""
         if not self.future.done():
-            self._expiry.cancel()
+            self._bucket.pop(self, None)
             self.future.set_exception(error)
             self.future.exception()  # The caller may be gone.
         self._settle()
@@ -130,7 +136,7 @@ class Request:
 
     def give_up(self) -> None:
         """Nobody waits for the answer any more."""
-        self._expiry.cancel()
+        self._bucket.pop(self, None)
         self.future.cancel()
         self._settle()
 
@@ -139,10 +145,8 @@ class Request:
             over, self._over = self._over, None
             over()
 
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """Time is over: the caller is told what stood in the way, or that the outcome is unknown."""
         if self.future.done():
             return
         if self.commit_id:

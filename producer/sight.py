@@ -48,9 +48,17 @@ class Sight:
         """The session's keys at the version that was last seen."""
         return self._keys[self.partition(session_key)].session(session_key)
 
-    def channels(self, reply: str) -> list[bytes]:
+    def verdict_channels(self, reply: str) -> list[bytes]:
         """The channels of all partitions on which the producer `reply` hears of its verdicts."""
         return [keys.verdicts(reply.encode()) for keys in self._keys]
+
+    def wanted_channel(self, session_key: bytes) -> bytes:
+        """The channel on which it is told that somebody waits for the session's lock."""
+        return self._keys[self.partition(session_key)].wanted
+
+    def wanted_channels(self) -> list[bytes]:
+        """Those of all partitions."""
+        return [keys.wanted for keys in self._keys]
 
     async def read(self, session_key: bytes, known: SessionState | None = None) -> Seen:
         """What the cache shows now; `known` saves reading a state of the same chain again. Raises

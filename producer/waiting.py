@@ -1,4 +1,4 @@
-"""Verdicts on their way to those who wait: the channels on which the projector tells a producer of its commits.
+"""What a producer hears: verdicts on its commits from the projector, and from others that they wait for a lock.
 
 A message may be lost at any time, so hearing is only the fast way; whoever waits also polls.
 """
@@ -18,11 +18,17 @@ PAUSE_S = 0.1
 
 
 class Verdicts:
-    """`channels`: of every partition, for this producer. Nothing is kept for ids that nobody waits for."""
+    """`verdicts`: the channels of every partition for this producer. `wanted`: those on which it is told that
+    somebody waits for a session's lock; `want` is called with the session's key. Nothing is kept for ids that
+    nobody waits for."""
 
-    def __init__(self, cache: Cache, channels: Sequence[bytes]) -> None:
+    def __init__(
+        self, cache: Cache, verdicts: Sequence[bytes], wanted: Sequence[bytes], want: Callable[[bytes], None]
+    ) -> None:
         self._cache = cache
-        self._channels = list(channels)
+        self._channels = [*verdicts, *wanted]
+        self._wanted = frozenset(wanted)
+        self._want = want
         self._waiting: dict[str, Callable[[Verdict], None]] = {}
         self._listening = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -62,9 +68,11 @@ class Verdicts:
                 async for message in self._cache.listen(self._channels):
                     if message == LISTENING:
                         self._listening.set()
-                        continue
-                    for verdict in _read(message[1]):
-                        self.tell(verdict)
+                    elif message[0] in self._wanted:
+                        self._want(message[1])
+                    else:
+                        for verdict in _read(message[1]):
+                            self.tell(verdict)
             except CacheUnavailable:
                 pass
             await asyncio.sleep(PAUSE_S)

@@ -41,7 +41,9 @@ class SessionWriter:
         self._engine = engine
         self._partition = engine.sight.partition(session_key)
         self._lag = engine.lags[self._partition]
-        self._lock = SessionLock(engine.cache, engine.sight.keys(session_key).lock, engine.limits)
+        self._lock = SessionLock(
+            engine.cache, engine.sight.wanted_channel(session_key), session_key, engine.limits
+        )
         self._queue: deque[Request] = deque()
         self._flight = Flight(engine, session_key, self._moved)
         self._state: SessionState | None = None
@@ -71,6 +73,12 @@ class SessionWriter:
         self._pump()
         if self._queue:
             self._wake()
+
+    def hear_wanted(self) -> None:
+        """Somebody waits for the session's lock."""
+        self._lock.hear()
+        if self._task is not None:
+            self._changed.set()
 
     def _moved(self) -> None:
         self._active_at = asyncio.get_running_loop().time()
@@ -106,7 +114,7 @@ class SessionWriter:
     async def _linger(self) -> bool:
         """Holds the lock a little longer; whether work came."""
         linger_s = self._engine.limits.lock_linger_ms / 1000
-        if not self._lock.held or not linger_s:
+        if not self._lock.held or not linger_s or self._lock.wanted:
             return False
         self._changed.clear()
         try:
@@ -121,7 +129,7 @@ class SessionWriter:
         self._changed.clear()
         while self._queue and not self._queue[0].open:
             self._queue.popleft().give_up()
-        if self._yielding or await self._lock.is_wanted():
+        if self._yielding or self._lock.due:
             await self._yield()
         elif self._flight.broken and len(self._flight):
             await self._wait()

@@ -106,7 +106,7 @@ def tag_of(partition: int, partitions: int, topic: str) -> bytes:
 class PartitionKeys:
     """Redis keys of one partition at one projection version."""
 
-    __slots__ = ("_root", "_v", "checkpoint", "dead", "directory", "news", "serving", "tag", "version")
+    __slots__ = ("_root", "_v", "checkpoint", "dead", "directory", "news", "serving", "tag", "version", "wanted")
 
     def __init__(self, tag: bytes, version: int) -> None:
         self.tag = tag
@@ -115,6 +115,7 @@ class PartitionKeys:
         self._v = self._root + b"%d:" % version
         self.serving = self._root + b"serving"
         self.news = self._root + b"news"  # sharded channel: which sessions of the partition went on
+        self.wanted = self._root + b"wanted"  # sharded channel: sessions whose lock somebody waits for
         self.checkpoint = self._v + b"cp"
         self.directory = self._v + b"dir"
         self.dead = self._v + b"dead"  # copies of the newest records that could not be read

@@ -86,7 +86,7 @@ async def test_writers_without_a_lock_collide_and_every_answer_is_still_true(roo
 
 async def test_a_collision_with_an_expected_seq_is_told_and_without_one_is_tried_again(room: Room):
     without_lock(room)
-    one, two = await room.producer(), await room.producer()
+    one, two = await room.producer(lock_linger_ms=0), await room.producer(lock_linger_ms=0)
     await one.append(T, "s", [note("warm")])
     await two.append(T, "s", [note("warm")])
     done = await asyncio.gather(
