@@ -31,7 +31,9 @@ class ServerProcess:
         self.process = self.launch(*self._options)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert "http://" in line, line
+        if "http://" not in line:
+            _, errors = self.process.communicate(timeout=START_S)
+            raise AssertionError(f"the server did not start: {line}{errors}")
         self.url = line.split()[2]
         until = time.monotonic() + START_S
         while time.monotonic() < until:
