@@ -54,7 +54,7 @@ class Client:
                 (self._write, self._burst, self._read, self._claim, self._release, self._doze, self._delete),
                 (50, 14, 18, 6, 5, 6, 1),
             )[0]()
-            if chance.random() < 0.3:
+            if chance.random() < (0.1 if self.world.temper.busy else 0.3):
                 await asyncio.sleep(chance.random() * chance.choice((0.01, 0.1, 0.6)))
 
     async def _write(self) -> None:
@@ -143,7 +143,8 @@ class Client:
         await self.attempt(self.world.asks.plain(self.name, self.key, "delete"))
 
     async def _doze(self) -> None:
-        await asyncio.sleep(self.world.chance.choice((0.5, 1.5, 4.0)))
+        if not self.world.temper.busy:
+            await asyncio.sleep(self.world.chance.choice((0.5, 1.5, 4.0)))
 
     async def _read(self) -> None:
         """Reads the messages; every second time nothing older than what it was told."""

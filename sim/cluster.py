@@ -15,8 +15,8 @@ class Cluster:
         self._world = world
         self._places: dict[tuple[type[Process], int], Process] = {}
         for kind, count in (
-            (ProducerProcess, world.size.producers),
-            (WorkerProcess, world.size.workers),
+            (ProducerProcess, world.temper.producers),
+            (WorkerProcess, world.temper.workers),
             (GatewayProcess, 1),
         ):
             for number in range(count):

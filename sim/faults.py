@@ -1,33 +1,17 @@
-"""What goes wrong in one run, and when: drawn from the seed, carried out beside the clients.
-
-Each family has its own odds in each run, so that some runs are one long series of failovers and others only pause.
-"""
+"""What goes wrong in one run, and when: drawn from the seed, carried out beside the clients."""
 
 import asyncio
 from collections.abc import Callable
 
 from sim.cluster import Cluster
 from sim.processes import Process
-from sim.weather import CALM, Weather, shown
+from sim.temper import FAMILIES
+from sim.weather import CALM, shown
 from sim.world import GROUP, World
 
 __all__ = ["Faults"]
 
 SESSION_TIMEOUT_S = 1.0
-STORMS = (
-    Weather(lost=0.1, landed=0.1),
-    Weather(late=0.25, late_ms_max=800),
-    Weather(late=0.2, landed=0.1, doubled=0.3, late_ms_max=3_000),
-    Weather(doubled=0.6, late_ms_max=600),
-    Weather(doubled=0.5, landed=0.2, unheard=0.8, late_ms_max=2_000),
-    Weather(cache_lost=0.1, cache_mute=0.1),
-    Weather(cache_mute=0.3),
-    Weather(unheard=1.0),
-    Weather(refused=0.2),
-    Weather(delay_ms_max=300.0),
-    Weather(log_away=True),
-    Weather(delay_ms_max=60.0, lost=0.05, landed=0.05, late=0.05, doubled=0.1, cache_mute=0.05, unheard=0.2),
-)
 
 
 class Faults:
@@ -37,32 +21,33 @@ class Faults:
         self._world = world
         self._cluster = cluster
         self._stopped = False
-        chance = world.chance
         self._copies = [world.cache.snapshot()]
-        families: tuple[Callable[[], None], ...] = (
-            self._storm,
-            self._kill,
-            self._pause,
-            self._failover,
-            self._rebalance,
-            self._cut,
-            self._flush,
-            self._lose_key,
-        )
-        self._families = [family for family in families for _ in range(chance.choice((0, 1, 1, 4)))]
-        self._gap_s = chance.choice((0.02, 0.1, 0.4))
-        self._left = chance.choice((0, 2, 4, 8, 16))
+        acts: dict[str, Callable[[], None]] = {
+            "storm": self._storm,
+            "kill": self._kill,
+            "pause": self._pause,
+            "failover": self._failover,
+            "rebalance": self._rebalance,
+            "cut": self._cut,
+            "flush": self._flush,
+            "lose_key": self._lose_key,
+        }
+        assert set(acts) == set(FAMILIES)
+        self._acts = [acts[family] for family in world.temper.families]
+        self._left = world.temper.faults
+        if world.temper.first is not None:
+            world.sky.weather = world.temper.first
 
     async def run(self) -> None:
         """One fault after another."""
         chance = self._world.chance
         while self._left and not self._stopped:
             self._left -= 1
-            await asyncio.sleep(chance.random() * self._gap_s)
+            await asyncio.sleep(chance.random() * self._world.temper.gap_s)
             if chance.random() < 0.4:
                 self._copies.append(self._world.cache.snapshot())
-            if self._families and not self._stopped:
-                chance.choice(self._families)()
+            if self._acts and not self._stopped:
+                chance.choice(self._acts)()
 
     def heal(self) -> None:
         """Nothing goes wrong any more."""
@@ -75,12 +60,12 @@ class Faults:
 
     def _storm(self) -> None:
         world = self._world
-        world.sky.weather = storm = world.chance.choice(STORMS)
+        world.sky.weather = storm = world.chance.choice(world.temper.storms)
         world.loop.note(f"weather: {shown(storm)}")
 
         def pass_over() -> None:
-            if world.sky.weather is storm:
-                world.sky.weather = CALM
+            if world.sky.weather is storm and not self._stopped:
+                world.sky.weather = world.temper.first or CALM
 
         self._after(world.chance.random() * 2.0, pass_over)
 

@@ -53,6 +53,11 @@ class RawWriter:
         self._sends: set[asyncio.Task[None]] = set()
         self.fence: str | None = None
 
+    @property
+    def next_seq(self) -> int:
+        """The next seq as far as it has folded."""
+        return self._state.next_seq
+
     async def refresh(self) -> SessionState:
         """Folds up to the present log end. Raises Unavailable."""
         end = (await self._log.ends([self._partition], TIMEOUT_MS))[self._partition]

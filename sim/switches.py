@@ -3,16 +3,26 @@
 Each one replaces product code while it lasts; product code itself has no such switch.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
+from producer.checkpoint import Checkpoint
+from producer.commits import Commit
+from producer.flight import Flight
+from producer.requests import Landed, Request
+from producer.writer import SessionWriter
+from projector import opening, partition, refold
+from projector.commit import Call
+from projector.partition import PartitionProjection
 from sim.rawwriter import RawWriter
 from surfacelog import accept as core
 from surfacelog.accept import _decide
 from surfacelog.claim import Claim, read_claim
+from surfacelog.keys import PartitionKeys
 from surfacelog.records import Record
 from surfacelog.state import SessionState
 from surfacelog.verdict import Verdict
@@ -90,6 +100,8 @@ def _accept_forgetful(state: SessionState, record: Record | None, offset: int) -
     state.last = offset
     if record is None:
         return Verdict("rejected", "", "malformed", offset=offset)
+    for window in (state.recent, state.settled, state.refused):
+        window.pop(record.id, None)
     verdict = _decide(state, record, offset)
     state.remember(verdict)
     return verdict
@@ -125,17 +137,102 @@ def ids_first_in_first_out() -> Iterator[None]:
 
 
 @contextmanager
+def no_look_at_the_log() -> Iterator[None]:
+    """A refusal that comes late is told as it is, though it may be that of a second copy."""
+
+    async def made(self: Flight, commit: Commit) -> None:
+        return None
+
+    with _replaced(Flight, "_made", made):
+        yield
+
+
+@contextmanager
 def ack_on_produce() -> Iterator[None]:
     """A client is told yes as soon as the log has the record."""
-    yield
+    original = Flight._landed
+
+    def landed(self: Flight, commit: Commit, verdict: Verdict, *, provisional: bool = False) -> Landed:
+        return original(self, commit, verdict)
+
+    def logged(self: Request) -> bool:
+        return True
+
+    with (
+        _replaced(Flight, "_landed", landed),
+        _replaced(Request, "logged", property(logged, lambda self, value: None)),
+    ):
+        yield
+
+
+@contextmanager
+def no_freshness() -> Iterator[None]:
+    """A no is told from whatever state is at hand."""
+
+    async def fresh(self: SessionWriter, request: Request) -> bool:
+        return True
+
+    with _replaced(SessionWriter, "_is_fresh", fresh):
+        yield
+
+
+@contextmanager
+def no_checkpoint_check() -> Iterator[None]:
+    """A worker writes whatever the checkpoint says."""
+
+    def check(call: Call, keys: PartitionKeys, place: Checkpoint) -> None:
+        return
+
+    with (
+        _replaced(partition, "check_place", check),
+        _replaced(opening, "check_place", check),
+        _replaced(refold, "check_place", check),
+        _replaced(PartitionProjection, "_same_place", lambda self, place: None),
+    ):
+        yield
+
+
+@contextmanager
+def no_last_check() -> Iterator[None]:
+    """A worker does not look at which record of a session was folded last."""
+    original = Call.check
+
+    def check(
+        self: Call, owner: bytes, command: str, key: bytes, expected: bytes | int | None, field: str = ""
+    ) -> None:
+        if field != "last":
+            original(self, owner, command, key, expected, field)
+
+    with _replaced(Call, "check", check):
+        yield
+
+
+@contextmanager
+def keep_on_reassignment() -> Iterator[None]:
+    """A worker that gets a partition back goes on with what it held."""
+    original = PartitionProjection.drop
+
+    def drop(self: PartitionProjection) -> None:
+        # Only what is dropped because a partition changed hands; after a failure everything is dropped as ever.
+        if sys._getframe(1).f_code.co_name not in ("open", "_forget"):
+            original(self)
+
+    with _replaced(PartitionProjection, "drop", drop):
+        yield
 
 
 SWITCHES: dict[str, Callable[[], Any]] = {
     "fence": no_fence,
-    "chain": no_chain,
     "epoch-equality": epoch_greater,
+    "chain": no_chain,
     "sticky-ids": ids_not_sticky,
     "sticky-ids-fifo-8": ids_first_in_first_out,
+    "look-at-the-log": no_look_at_the_log,
+    "verdict": ack_on_produce,
+    "freshness": no_freshness,
+    "checkpoint": no_checkpoint_check,
+    "session-last": no_last_check,
+    "drop-on-reassignment": keep_on_reassignment,
 }
 
 

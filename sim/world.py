@@ -1,4 +1,4 @@
-"""The world of one run: a log, a cache, a network, the clients' evidence, and the sizes of everything."""
+"""The world of one run: a log, a cache, a network, and the evidence of its clients."""
 
 import msgspec
 
@@ -10,43 +10,13 @@ from projector.settings import PROJECTION_VERSION, ProjectorSettings
 from sim.asks import AskMaker
 from sim.evidence import Evidence
 from sim.loop import SimLoop
+from sim.temper import Temper
 from sim.wires import Sky, WireCache, WireLog
 from surfacelog.keys import PartitionKeys, partition_of, tag_of
 
-__all__ = ["GROUP", "Size", "World", "size_of"]
+__all__ = ["GROUP", "World"]
 
 GROUP = "projectors"
-
-
-class Size(msgspec.Struct, frozen=True):
-    """How much there is of everything in one run. `small_calls`: the projector writes in many small calls and
-    keeps nearly nothing in memory. `small_windows`: ids and keys are forgotten soon."""
-
-    partitions: int
-    sessions: int
-    producers: int
-    workers: int
-    clients: int
-    raw_writers: int
-    operations: int
-    small_calls: bool
-    small_windows: bool
-
-
-def size_of(loop: SimLoop) -> Size:
-    """A small world; its few processes meet all the more often."""
-    chance = loop.random
-    return Size(
-        partitions=chance.choice((1, 1, 2)),
-        sessions=chance.choice((1, 1, 2, 3)),
-        producers=chance.choice((1, 2, 2, 3)),
-        workers=chance.choice((1, 2, 2)),
-        clients=chance.choice((2, 2, 3)),
-        raw_writers=chance.choice((0, 0, 1)),
-        operations=chance.choice((3, 5, 7)),
-        small_calls=chance.random() < 0.3,
-        small_windows=chance.random() < 0.5,
-    )
 
 
 # Shorter than in life, so that a short run sees locks expire, verdicts late, and deadlines passed.
@@ -68,24 +38,24 @@ _SMALL_CALLS = {"batch_records": 4, "call_values": 30, "states_count": 1, "tail_
 class World:
     """Everything that outlives a process."""
 
-    def __init__(self, loop: SimLoop, size: Size) -> None:
+    def __init__(self, loop: SimLoop, temper: Temper) -> None:
         self.loop = loop
-        self.size = size
+        self.temper = temper
         self.chance = loop.random
         self.sky = Sky(loop)
-        self.topic = MemoryTopic(size.partitions)
+        self.topic = MemoryTopic(temper.partitions)
         self.cache = MemoryCache()
         self.evidence = Evidence()
         self.asks = AskMaker(self.chance)
         # Sessions whose cached state was harmed, and how many were folded anew from the log.
         self.damaged: set[bytes] = set()
         self.refolds = 0
-        self.sessions = [b"t/s%d" % number for number in range(size.sessions)]
-        self.limits = _LIMITS
-        self.settings = msgspec.structs.replace(_SETTINGS, **(_SMALL_CALLS if size.small_calls else {}))
+        self.sessions = [b"t/s%d" % number for number in range(temper.sessions)]
+        self.limits = msgspec.structs.replace(_LIMITS, append_in_flight_max=2 if temper.small_windows else 8)
+        self.settings = msgspec.structs.replace(_SETTINGS, **(_SMALL_CALLS if temper.small_calls else {}))
         self._keys = [
-            PartitionKeys(tag_of(number, size.partitions, self.topic.topic), PROJECTION_VERSION)
-            for number in range(size.partitions)
+            PartitionKeys(tag_of(number, temper.partitions, self.topic.topic), PROJECTION_VERSION)
+            for number in range(temper.partitions)
         ]
         self._ids = 0
 
