@@ -61,7 +61,8 @@ def answer(body: bytes, status: int = 200, headers: Mapping[str, str] | None = N
     return Response(body, status_code=status, media_type=MediaType.JSON, headers=dict(headers or {}))
 
 
-def _told(refusal: Refusal, headers: Mapping[str, str] | None = None) -> Response[bytes]:
+def _told(request: Asked, refusal: Refusal, headers: Mapping[str, str] | None = None) -> Response[bytes]:
+    services_of(request).metrics.refusals.labels(refusal.code).inc()
     found = dict(headers or {})
     if refusal.retry_after_s:
         found["Retry-After"] = str(refusal.retry_after_s)
@@ -73,34 +74,36 @@ def _told(refusal: Refusal, headers: Mapping[str, str] | None = None) -> Respons
     return answer(refusal.body, refusal.status, found)
 
 
-def _on_ledger_error(_: Asked, error: LedgerError) -> Response[bytes]:
-    return _told(refusal_of(error))
+def _on_ledger_error(request: Asked, error: LedgerError) -> Response[bytes]:
+    return _told(request, refusal_of(error))
 
 
-def _on_unavailable(_: Asked, error: Exception) -> Response[bytes]:
+def _on_unavailable(request: Asked, error: Exception) -> Response[bytes]:
     _log.warning("a server does not answer: %s", error)
-    return _told(refuse("unavailable", "the ledger cannot reach its log or its cache; try again"))
+    return _told(request, refuse("unavailable", "the ledger cannot reach its log or its cache; try again"))
 
 
-def _on_unknown(_: Asked, error: Exception) -> Response[bytes]:
+def _on_unknown(request: Asked, error: Exception) -> Response[bytes]:
     _log.warning("outcome of a write unknown: %s", error)
-    return _told(refuse("unknown-outcome", "the write may or may not have happened; repeat it with the same key"))
+    return _told(
+        request, refuse("unknown-outcome", "the write may or may not have happened; repeat it with the same key")
+    )
 
 
 def _on_http(request: Asked, error: HTTPException) -> Response[bytes]:
     if isinstance(error, NotFoundException):
-        return _told(refuse("no-route", "nothing is served at this path; see docs/http.md"))
+        return _told(request, refuse("no-route", "nothing is served at this path; see docs/http.md"))
     if isinstance(error, MethodNotAllowedException):
         allowed = {name: value for name, value in (error.headers or {}).items() if name.lower() == "allow"}
-        return _told(refuse("method-not-allowed", "this path does not take this method"), allowed)
+        return _told(request, refuse("method-not-allowed", "this path does not take this method"), allowed)
     if error.status_code < 500:
-        return _told(refuse("bad-request", "the request cannot be read; see docs/http.md"))
+        return _told(request, refuse("bad-request", "the request cannot be read; see docs/http.md"))
     return _on_fault(request, error)
 
 
-def _on_fault(_: Asked, error: Exception) -> Response[bytes]:
+def _on_fault(request: Asked, error: Exception) -> Response[bytes]:
     _log.error("unexpected fault", exc_info=error)
-    return _told(refuse("internal", "an unexpected fault; it was logged on the server"))
+    return _told(request, refuse("internal", "an unexpected fault; it was logged on the server"))
 
 
 EXCEPTION_HANDLERS: dict[int | type[Exception], Any] = {

@@ -59,6 +59,7 @@ _DETAIL_BYTES_MAX = 4096
 class Refusal(msgspec.Struct, frozen=True):
     """A refusal as HTTP gives it: `body` is JSON, `retry_after_s` 0 when repeating at once is pointless."""
 
+    code: str
     status: int
     body: bytes
     retry_after_s: int = 0
@@ -85,7 +86,7 @@ def refuse(code: str, message: str, detail: Mapping[str, Any] | None = None) -> 
             max(RETRY_AFTER_S, -(-int(retry_ms) // 1000)) if isinstance(retry_ms, (int, float)) else RETRY_AFTER_S
         )
     body = msgspec.json.encode({"code": code, "message": message, "detail": _plain(found)})
-    return Refusal(status_of(code), body, retry_s)
+    return Refusal(code, status_of(code), body, retry_s)
 
 
 def _plain(detail: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,9 @@ __all__ = ["Place", "places_of", "read_commits"]
 # Reading through neighbours' records is cheaper than a new seek up to about this distance.
 GAP_RECORDS_MAX = 200
 WINDOW_RECORDS_MAX = 400
+# Records may be large: the first read is small, and later ones as large as their sizes so far allow.
+FIRST_RECORDS = 8
+WINDOW_BYTES = 2 << 20
 READ_TIMEOUT_MS = 5000
 
 Place = tuple[int, int]
@@ -29,19 +32,22 @@ async def read_commits(
     """(first seq, event lines) of each commit, in order. Raises Unavailable, or `log-truncated` when the log does
     not hold one of them any more, or another record in its place."""
     at = 0
+    ahead = FIRST_RECORDS
     while at < len(places):
         window = _window(places, at)
         wanted = {offset: seq for seq, offset in window}
         start, stop = window[0][1], window[-1][1] + 1
         while start < stop:
             # The log may answer with fewer records than asked for, but never with none while there are some.
-            records = await log.read(partition, start, stop - start, READ_TIMEOUT_MS)
+            records = await log.read(partition, start, min(stop - start, ahead), READ_TIMEOUT_MS)
             if not records or records[0].offset >= stop:
                 raise _truncated(window[0][0])
             for record in records:
                 seq = wanted.pop(record.offset, None)
                 if seq is not None:
                     yield seq, _lines(record, key, seq)
+            size = sum(len(record.value or b"") for record in records)
+            ahead = max(1, min(4 * ahead, WINDOW_BYTES * len(records) // max(size, 1)))
             start = records[-1].offset + 1
         if wanted:
             raise _truncated(min(wanted.values()))

@@ -149,6 +149,19 @@ def test_a_live_tail_brings_every_event_once_and_resumes_behind_the_last(server:
     assert seen == list(range(200))
 
 
+def test_a_reader_that_does_not_read_costs_no_more_than_a_page(server: ServerProcess) -> None:
+    with httpx.Client(base_url=server.url, timeout=30) as client:
+        client.post("/v1/sessions", json={"id": "slow", "checks": "surface"})
+        for number in range(40):
+            client.post("/v1/sessions/slow/events", json=user(str(number) * 400_000))
+        before = memory_bytes(server)
+        with client.stream("GET", "/v1/sessions/slow/stream", params={"from": 0}):
+            for _ in range(20):
+                assert client.get("/v1/sessions/slow/head").json()["seq"] == 40
+                time.sleep(0.05)
+            assert memory_bytes(server) - before < 24 << 20
+
+
 def test_a_crash_loses_nothing_and_leaves_no_child(tmp_path: Path) -> None:
     with running_server(tmp_path / "ledger") as server:
         crash_and_go_on(server)

@@ -2,10 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -445,10 +445,24 @@ async def test_a_fault_of_ours_is_told_without_its_words(
 async def test_figures_name_routes_and_no_sessions(gateway: Gateway) -> None:
     await gateway.create("hidden-name")
     await gateway.get("hidden-name", "messages")
+    await gateway.get("hidden-nobody", "messages")
     text = (await gateway.ask("GET", "/metrics")).text
     assert 'surfacelog_gateway_requests_total{method="GET"' in text
-    assert "hidden-name" not in text
-    assert b"hidden-name".hex() not in text
+    assert 'surfacelog_gateway_refusals_total{code="no-session"} 1.0' in text
+    assert "hidden" not in text
+    assert b"hidden".hex() not in text
+
+
+async def test_more_live_tails_than_the_server_takes_are_turned_away() -> None:
+    async with open_gateway(GatewaySettings(streams_max=1)) as gateway:
+        await gateway.create("s")
+        stream = await gateway.services.streams.start("local", "s", 0)
+        assert (await anext(stream)).startswith(b": stream")
+        answer = await gateway.get("s", "stream")
+        refusal(answer, 429, "overloaded")
+        assert "retry-after" in answer.headers
+        await cast(AsyncGenerator[bytes, None], stream).aclose()
+        assert gateway.services.streams.open == 0
 
 
 async def test_a_tenant_sees_its_own_sessions_and_no_sign_of_others() -> None:
