@@ -3,11 +3,11 @@
 Append-only traffic gives a delta of the size of what is new; a new content generation one with a new message list.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from surfacelog.snapshot import key_entry, recent_entry, rows_of
+from surfacelog.entries import entry_field, key_entry, recent_entry, rows_of
 from surfacelog.state import Changes, SessionState
 from surfacelog.surface import Node, Plan, ToolTable
 
@@ -41,10 +41,10 @@ class Delta(msgspec.Struct, kw_only=True):
     transcript: list[int] = msgspec.field(default_factory=list)
     commits: list[tuple[int, int]] = msgspec.field(default_factory=list)
     lines: Sequence[bytes] = ()
-    recent: dict[str, bytes] = msgspec.field(default_factory=dict)
-    recent_gone: set[str] = msgspec.field(default_factory=set)
-    keys: dict[str, bytes] = msgspec.field(default_factory=dict)
-    keys_gone: set[str] = msgspec.field(default_factory=set)
+    recent: Mapping[bytes, bytes] = msgspec.field(default_factory=dict)
+    recent_gone: Sequence[bytes] = ()
+    keys: Mapping[bytes, bytes] = msgspec.field(default_factory=dict)
+    keys_gone: Sequence[bytes] = ()
     tables: dict[int, ToolTable] = msgspec.field(default_factory=dict)
     fresh: bool = False
 
@@ -64,10 +64,10 @@ def changed_delta(state: SessionState, changes: Changes) -> Delta:
         transcript=changes.transcript,
         commits=changes.commits,
         lines=changes.lines,
-        recent={name: recent_entry(*entry) for name, entry in changes.recent.items()},
-        recent_gone=changes.recent_gone,
-        keys={name: key_entry(used) for name, used in changes.keys.items()},
-        keys_gone=changes.keys_gone,
+        recent=dict(recent_entry(*entry) for entry in changes.recent.values()),
+        recent_gone=[entry_field(name) for name in changes.recent_gone],
+        keys=dict(key_entry(name, used) for name, used in changes.keys.items()),
+        keys_gone=[entry_field(name) for name in changes.keys_gone],
         tables={plan.seq: plan.header for plan in changes.plans if plan.header is not None},
     )
 

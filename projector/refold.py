@@ -90,8 +90,8 @@ class Refold:
             transcript=self.transcript,
             commits=self.commits,
             lines=list(self.tail),
-            recent={name.decode(): entry for name, entry in found.recent.items()},
-            keys={name.decode(): entry for name, entry in found.keys.items()},
+            recent=found.recent,
+            keys=found.keys,
             tables=dict(self.state.surface.headers),
             fresh=True,
         )

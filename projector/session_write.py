@@ -220,8 +220,8 @@ def _write_windows(call: Call, held: Held, delta: Delta, lengths: list[int]) -> 
     )
     for key, gone, found in windows:
         if gone:
-            call.write("HDEL", key, [name.encode() for name in gone])
+            call.write("HDEL", key, gone)
         if found:
-            call.write("HSET", key, [part for name, entry in found.items() for part in (name.encode(), entry)])
+            call.write("HSET", key, [part for entry in found.items() for part in entry])
     lengths[RECENT] = len(held.state.recent)
     lengths[KEYS] = len(held.state.keys)

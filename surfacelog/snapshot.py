@@ -4,32 +4,27 @@
 (nodes, headers, windows) are apart from `meta`, so that a projection writes what changed and no more.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
 from surfacelog.claim import Claim
+from surfacelog.entries import key_entry, read_key, read_recent, recent_entry, rows_of
 from surfacelog.errors import LedgerError
 from surfacelog.header import read_header
-from surfacelog.state import SessionState, UsedKey
+from surfacelog.state import SessionState
 from surfacelog.surface import Node, Surface, ToolTable
-from surfacelog.verdict import Verdict
 
 __all__ = [
     "Pieces",
     "header_entry",
-    "key_entry",
     "meta_of",
     "pieces",
-    "recent_entry",
     "restore",
-    "rows_of",
     "tools_entry",
 ]
 
 _rows = msgspec.json.Decoder(Node)
-_recent = msgspec.json.Decoder(tuple[int, Verdict])
-_key = msgspec.json.Decoder(UsedKey)
 _calls = msgspec.json.Decoder(dict[str, int])
 _counts = msgspec.json.Decoder(dict[str, int])
 _claim = msgspec.json.Decoder(Claim)
@@ -40,7 +35,7 @@ Fields = Mapping[bytes, bytes]
 
 class Pieces(msgspec.Struct, frozen=True):
     """`meta`: hash. `surface`: one JSON row a node, each ended by a newline. `headers`: seq -> tool table digest.
-    `tools`: digest -> table. `recent`: id -> [ordinal, verdict]. `keys`: key digest -> used key."""
+    `tools`: digest -> table. `recent`, `keys`: see `entries`."""
 
     meta: Fields
     surface: bytes = b""
@@ -75,21 +70,6 @@ def meta_of(state: SessionState) -> dict[bytes, bytes]:
     }
 
 
-def rows_of(nodes: Iterable[Node]) -> bytes:
-    """Nodes as the rows that `surface` holds."""
-    return b"".join(msgspec.json.encode(node) + b"\n" for node in nodes)
-
-
-def recent_entry(ordinal: int, verdict: Verdict) -> bytes:
-    """One verdict as the `recent` hash holds it."""
-    return msgspec.json.encode((ordinal, verdict))
-
-
-def key_entry(used: UsedKey) -> bytes:
-    """One used key as the `keys` hash holds it."""
-    return msgspec.json.encode(used)
-
-
 def header_entry(table: ToolTable) -> bytes:
     """What the `headers` hash holds for one seq."""
     return table.digest.encode()
@@ -109,8 +89,8 @@ def pieces(state: SessionState) -> Pieces:
         surface=rows_of(state.surface.entries),
         headers={b"%d" % seq: header_entry(table) for seq, table in tables.items()},
         tools={table.digest.encode(): tools_entry(table) for table in tables.values()},
-        recent={name.encode(): recent_entry(ordinals[name], verdict) for name, verdict in state.recent.items()},
-        keys={name.encode(): key_entry(used) for name, used in state.keys.items()},
+        recent=dict(recent_entry(ordinals[name], verdict) for name, verdict in state.recent.items()),
+        keys=dict(key_entry(name, used) for name, used in state.keys.items()),
     )
 
 
@@ -159,13 +139,13 @@ def _surface(state: SessionState, found: Pieces) -> Surface:
 
 
 def _windows(state: SessionState, found: Pieces) -> None:
-    recent = sorted((_recent.decode(entry) for entry in found.recent.values()), key=lambda entry: entry[0])
+    recent = sorted((read_recent(*entry) for entry in found.recent.items()), key=lambda entry: entry[0])
     for ordinal, verdict in recent:
         state.recent[verdict.id] = verdict
         if verdict.outcome == "rejected" and verdict.seq >= state.next_seq:
             state.refused[verdict.id] = (verdict.seq, ordinal)
         else:
             state.settled[verdict.id] = ordinal
-    used = [(name.decode(), _key.decode(entry)) for name, entry in found.keys.items()]
+    used = [read_key(*entry) for entry in found.keys.items()]
     for name, key in sorted(used, key=lambda pair: (pair[1].ordinal, pair[1].seq)):
         state.keys[name] = key

@@ -66,6 +66,38 @@ def bench_append(
     return _show(append_figures(sessions, commits, turns, partitions, depth), json)
 
 
+@app.command(name="rebuild")
+def bench_rebuild(
+    *,
+    events: int = 1_000_000,
+    sessions: int = 2000,
+    per_commit: int = 1,
+    partitions: int = 64,
+    rate: int = 2000,
+    json: bool = False,
+) -> int:
+    """Measure the projection from Kafka into Redis beside a bare consumer, its lag, and its memory.
+
+    Parameters
+    ----------
+    events
+        How many are written and projected.
+    sessions
+        Over how many sessions they are spread.
+    per_commit
+        Events in one commit.
+    partitions
+        Of the topic.
+    rate
+        Commits a second while the lag is measured.
+    json
+        Print the figures as JSON.
+    """
+    from gateway.cli.bench_rebuild import rebuild_figures
+
+    return _show(rebuild_figures(events, sessions, per_commit, partitions, rate), json)
+
+
 def _show(figures: dict[str, object], as_json: bool) -> int:
     if as_json:
         print(msgspec.json.encode(figures).decode())
