@@ -17,6 +17,7 @@ from redis.exceptions import LockError, NoScriptError, RedisError
 
 from producer.cache import Argument, CacheUnavailable, Script
 from producer.redis_listen import listen_cluster, listen_single
+from producer.redis_packing import packed
 from surfacelog.errors import ProtocolError
 
 __all__ = ["RedisCache", "RedisLock", "open_redis"]
@@ -69,7 +70,7 @@ class RedisCache:
             options = options | {"retry": Retry(NoBackoff(), 3)}
             self._client = RedisCluster.from_url(url, **options)
         else:
-            self._client = Redis.from_url(url, **options)
+            self._client = packed(Redis.from_url(url, **options))
         self._slots = asyncio.Semaphore(connections_max)
         self._shas: dict[str, str] = {}
 
