@@ -79,7 +79,7 @@ async def read_until_cancelled(
     task = asyncio.current_task()
     assert task is not None
     try:
-        # redis-py sends through asyncio.wait_for, which on Python 3.11 swallows a cancellation that comes as it ends.
+        # redis-py sends through asyncio.wait_for, whose end can swallow a cancellation on Python 3.11.
         while not task.cancelling():
             found = await cache.run(MESSAGES, names, (keys.version, key, b"", b"", 0, b"", b"", b""))
             state = int(found[3][2]), int(found[3][3])
