@@ -13,7 +13,7 @@ from gateway.settings import GatewaySettings
 from producer.memory_log import MemoryLog, Network
 from tests.contract.ledger_room import Room, open_room
 
-__all__ = ["Gateway", "open_gateway", "said", "user"]
+__all__ = ["Gateway", "open_gateway", "refusal", "said", "user"]
 
 NOW_MS = 1_760_000_000_000
 
@@ -63,6 +63,17 @@ class Gateway:
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = answer.json()
         return found
+
+
+def refusal(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    """The refusal's detail, when it is this one and has its shape."""
+    told = answer.json()
+    assert (answer.status_code, told["code"]) == (status, code), answer.text
+    assert set(told) == {"code", "message", "detail"}
+    assert told["message"]
+    assert answer.headers["content-type"] == "application/json"
+    detail: dict[str, Any] = told["detail"]
+    return detail
 
 
 @asynccontextmanager
