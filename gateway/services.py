@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import msgspec
-from producer.producer import Producer
 
 from gateway.auth import Doorkeeper
 from gateway.metrics import GatewayMetrics
@@ -16,6 +15,7 @@ from gateway.view import Viewer
 from producer.cache import Cache
 from producer.freshness import LogEnds
 from producer.log import EventLog
+from producer.producer import Producer
 
 __all__ = ["Services", "services_for"]
 
