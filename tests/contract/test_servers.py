@@ -155,12 +155,13 @@ def test_a_paused_broker_is_missed_and_comes_back(kafka_cluster3: Brokers) -> No
     others = kafka_cluster3.bootstrap.split(",")
     paused = others.pop(0)
     kafka_cluster3.pause(0)
-    end = time.monotonic() + 20
+    # Alone on a machine it takes 3 to 5 s; a paused controller and a busy machine take their time.
+    end = time.monotonic() + 60
     while answers(others[0], 3) and time.monotonic() < end:
         time.sleep(0.1)
     missed = not answers(others[0], 3)
     kafka_cluster3.resume(0)
     assert missed
-    while not answers(paused, 3) and time.monotonic() < end + 20:
+    while not answers(paused, 3) and time.monotonic() < end + 60:
         time.sleep(0.1)
     assert answers(paused, 3)
