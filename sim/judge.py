@@ -28,36 +28,35 @@ def deserved(history: History | None, ask: Ask, code: str, end_before: int, end_
     later = [row for row in rows if row[0] >= end_before]
     for offset, record in rows[: len(rows) - len(later)]:
         accept(state, record, offset)
-    if code in _refusals(state, ask):
+    if _refuses(state, ask, code):
         return True
     for offset, record in later:
         if offset >= end_after:
             break
         verdict = accept(state, record, offset)
         overtaken = record is not None and verdict.outcome == "accepted" and code in _RACES.get(record.kind, ())
-        if overtaken or code in _refusals(state, ask):
+        if overtaken or _refuses(state, ask, code):
             return True
     return False
 
 
-def _refusals(state: SessionState, ask: Ask) -> set[str]:
-    """The codes with which the ledger may refuse the ask now; empty when it must take it."""
-    found = set()
+def _refuses(state: SessionState, ask: Ask, code: str) -> bool:
+    """Whether the ledger may refuse the ask with this code now."""
     held = state.status == "open" and bool(state.claim.owner)
-    if ask.kind == "claim" and held and not ask.takeover:
-        found |= {"fenced", "stale-claim", "locked"}
     if ask.kind == "read":
-        return {"absent": {"no-session"}, "deleted": {"gone"}}.get(state.status, set())
-    if ask.kind == "commit" and ask.expected_seq is not None and ask.expected_seq != state.next_seq:
-        found.add("seq-conflict")
-    if ask.kind == "commit" and ask.fence is None and held:
-        found.add("fenced")
-    if ask.idempotency is not None and ask.since < state.keys_floor:
-        found.add("key-expired")
+        return code == {"absent": "no-session", "deleted": "gone"}.get(state.status)
+    if ask.kind == "claim" and held and not ask.takeover and code in ("fenced", "stale-claim", "locked"):
+        return True
+    if ask.kind == "commit" and code == "seq-conflict":
+        return ask.expected_seq is not None and ask.expected_seq != state.next_seq
+    if ask.kind == "commit" and code == "fenced" and ask.fence is None:
+        return held
+    if code == "key-expired":
+        return ask.idempotency is not None and ask.since < state.keys_floor
+    if state.status != "open":
+        return code == ("gone" if state.status == "deleted" else "no-session") and ask.kind != "open"
     verdict = preview(copy.deepcopy(state), _record(state, ask))
-    if verdict.outcome == "rejected":
-        found.add(verdict.code)
-    return found
+    return verdict.outcome == "rejected" and verdict.code == code
 
 
 def _record(state: SessionState, ask: Ask) -> Record:

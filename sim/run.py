@@ -27,6 +27,7 @@ from sim.world import World
 __all__ = ["Outcome", "run_seed"]
 
 HEAL_S = 60.0
+REST_S = 4.0
 WINDOWS = ("SETTLED_MAX", "RECENT_MAX", "KEYS_MAX")
 SMALL_WINDOWS = (4, 12, 4)
 
@@ -92,6 +93,7 @@ async def _live(world: World) -> Outcome:
     findings = await _heal(world, cluster)
     if not findings and world.damaged:
         findings = [*await _touch(world, cluster), *await _heal(world, cluster)]
+    await asyncio.sleep(0.5)
     histories = replay(world.records())
     findings += check_run(world.evidence, histories)
     if not findings:
@@ -164,12 +166,11 @@ def _raw_asks(world: World, name: str, key: bytes, writer: RawWriter) -> list[As
 async def _heal(world: World, cluster: Cluster) -> list[Finding]:
     """Waits until every partition is projected to its end."""
     until = world.loop.time() + HEAL_S
-    # Copies that are still on their way land first.
-    await asyncio.sleep(5.0)
+    # Copies that are still on their way land first, and whoever is paused or dead comes back.
+    await asyncio.sleep(REST_S)
     while world.loop.time() < until:
         behind = [p for p in range(world.topic.partitions) if not _at_end(world, p)]
         if not behind:
-            await asyncio.sleep(1.0)
             return []
         await asyncio.sleep(0.2)
     return [Finding("heals", f"partitions {behind} are not projected {HEAL_S} s after all is well")]

@@ -4,8 +4,8 @@ Each one replaces product code while it lasts; product code itself has no such s
 """
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import msgspec
@@ -27,7 +27,7 @@ from surfacelog.records import Record
 from surfacelog.state import SessionState
 from surfacelog.verdict import Verdict
 
-__all__ = ["SWITCHES", "switched_off"]
+__all__ = ["SWITCHES", "Switch", "switched_off"]
 
 Handler = Callable[[SessionState, Record, int], Verdict]
 
@@ -221,21 +221,30 @@ def keep_on_reassignment() -> Iterator[None]:
         yield
 
 
-SWITCHES: dict[str, Callable[[], Any]] = {
-    "fence": no_fence,
-    "epoch-equality": epoch_greater,
-    "chain": no_chain,
-    "sticky-ids": ids_not_sticky,
-    "sticky-ids-fifo-8": ids_first_in_first_out,
-    "look-at-the-log": no_look_at_the_log,
-    "verdict": ack_on_produce,
-    "freshness": no_freshness,
-    "checkpoint": no_checkpoint_check,
-    "session-last": no_last_check,
-    "drop-on-reassignment": keep_on_reassignment,
+class Switch(msgspec.Struct, frozen=True):
+    """`promises`: those of which at least one must be seen broken when the rule is off."""
+
+    off: Callable[[], AbstractContextManager[None]]
+    promises: tuple[str, ...]
+
+
+_TOLD = ("ids_final", "nothing_doubled", "rejected_never_present", "acknowledged_stays")
+
+SWITCHES: Mapping[str, Switch] = {
+    "fence": Switch(no_fence, ("claims_hold",)),
+    "epoch-equality": Switch(epoch_greater, ("claims_hold",)),
+    "chain": Switch(no_chain, ("chain_intact",)),
+    "sticky-ids": Switch(ids_not_sticky, _TOLD),
+    "sticky-ids-fifo-8": Switch(ids_first_in_first_out, _TOLD),
+    "look-at-the-log": Switch(no_look_at_the_log, _TOLD),
+    "verdict": Switch(ack_on_produce, _TOLD),
+    "freshness": Switch(no_freshness, ("refusals_deserved",)),
+    "checkpoint": Switch(no_checkpoint_check, ("projection_equals_fold", "heals", "refusals_deserved")),
+    "session-last": Switch(no_last_check, ("projection_equals_fold", "one_history")),
+    "drop-on-reassignment": Switch(keep_on_reassignment, ("held_is_true",)),
 }
 
 
-def switched_off(name: str) -> Any:
+def switched_off(name: str) -> AbstractContextManager[None]:
     """A context in which the named rule does not hold."""
-    return SWITCHES[name]()
+    return SWITCHES[name].off()
