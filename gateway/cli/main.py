@@ -8,6 +8,7 @@ from gateway.cli.append import append, create
 from gateway.cli.bench import app as bench
 from gateway.cli.cluster import app as cluster
 from gateway.cli.conformance import conformance
+from gateway.cli.exports import export_log
 from gateway.cli.imports import import_log
 from gateway.cli.inspect import inspect
 from gateway.cli.messages import head, messages, transcript
@@ -34,6 +35,7 @@ app.command(messages)
 app.command(transcript)
 app.command(head)
 app.command(import_log, name="import")
+app.command(export_log, name="export")
 app.command(quickstart)
 app.command(inspect)
 app.command(conformance)

@@ -67,6 +67,21 @@ def all_events(client: httpx.Client) -> Iterator[dict[str, Any]]:
         start = page["next"]
 
 
+@pytest.mark.parametrize("name", ["resumed", "format0"])
+def test_an_exported_session_is_imported_again_as_it_was(server: ServerProcess, tmp_path: Path, name: str) -> None:
+    first, second = f"out-{name}", f"in-{name}"
+    surfacelog(server, "import", str(EXAMPLES / f"{name}.jsonl.zst"), "--session", first)
+    file = tmp_path / "out.jsonl"
+    assert surfacelog(server, "export", first, str(file)).returncode == 0
+    assert surfacelog(server, "export", first).stdout == file.read_text()
+    assert surfacelog(server, "export", first, str(file)).returncode == 2
+    assert surfacelog(server, "import", str(file), "--session", second).returncode == 0
+    ours, theirs = (httpx.get(f"{server.url}/v1/sessions/{session}/events").content for session in (first, second))
+    assert ours == theirs
+    headers = [httpx.get(f"{server.url}/v1/sessions/{session}").json()["header"] for session in (first, second)]
+    assert headers[0] | {"id": second} == headers[1]
+
+
 def test_a_broken_off_import_goes_on_where_it_stopped(server: ServerProcess, tmp_path: Path) -> None:
     lines = [json.dumps({"type": "session", "version": 4, "id": "x", "createdAt": 1, "cwd": "/"})]
     lines += [json.dumps(user(str(seq)) | {"seq": seq, "time": seq}) for seq in range(40)]
