@@ -4,7 +4,7 @@ A command whose answer is lost is never sent again by itself: the caller knows w
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from hashlib import sha1
 from typing import Any, TypeVar
@@ -13,9 +13,10 @@ from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.lock import Lock
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import LockError, NoScriptError, RedisError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from producer.cache import Argument, CacheUnavailable, Script
+from producer.redis_batch import RedisBatch
 from producer.redis_listen import listen_cluster, listen_single
 from producer.redis_packing import packed
 from surfacelog.errors import ProtocolError
@@ -23,8 +24,11 @@ from surfacelog.errors import ProtocolError
 __all__ = ["RedisCache", "RedisLock", "open_redis"]
 
 VERSION_MIN = 7
+# A few batches overlap, so that a slow script does not hold up all others; more would only make them smaller.
+FLIGHTS_MAX = 8
 Answer = TypeVar("Answer")
 Client = Redis | RedisCluster
+Exchange = Callable[..., Awaitable[list[Any]]]
 
 
 async def open_redis(url: str) -> "RedisCache":
@@ -65,36 +69,32 @@ class RedisCache:
         }
         self._options = options
         self._client: Any
+        self._batch: RedisBatch | None = None
         if cluster:
-            # A cluster client must follow a moved slot, which its own retries do.
-            options = options | {"retry": Retry(NoBackoff(), 3)}
             self._client = RedisCluster.from_url(url, **options)
         else:
             self._client = packed(Redis.from_url(url, **options))
+            self._batch = RedisBatch(self._client, FLIGHTS_MAX)
         self._slots = asyncio.Semaphore(connections_max)
         self._shas: dict[str, str] = {}
 
     async def run(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> Any:
         """Runs the script by its digest; sends its text when the server does not know it."""
-        return await self._guarded(self._run(script, keys, args))
-
-    async def _run(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> Any:
         try:
-            return await self._client.execute_command("EVALSHA", self._sha(script), len(keys), *keys, *args)
-        except NoScriptError:
-            return await self._client.execute_command("EVAL", script.lua, len(keys), *keys, *args)
+            return await self._ask("EVALSHA", self._sha(script), len(keys), *keys, *args)
+        except UnknownScript:
+            return await self._ask("EVAL", script.lua, len(keys), *keys, *args)
 
     async def call(self, command: str, *args: Argument) -> Any:
         """One plain command."""
-        return await self._guarded(self._client.execute_command(command, *args))
+        return await self._ask(command, *args)
 
     async def acquire(
         self, key: bytes, ttl_ms: int, script: Script, keys: Sequence[bytes], args: Sequence[Argument]
     ) -> tuple["RedisLock | None", Any]:
-        """Tries the lock once and reads, in one pipelined round trip: SET NX PX, then the script."""
-        lock = RedisLock(self._client, key, ttl_ms)
-        reading = ("EVALSHA", self._sha(script), len(keys), *keys, *args)
-        held, answer = await self._guarded(lock.acquire_reading(reading))
+        """Tries the lock once and reads, in one round trip: SET NX PX, then the script."""
+        lock = RedisLock(self._client, self._exchange, key, ttl_ms)
+        held, answer = await lock.acquire_reading(("EVALSHA", self._sha(script), len(keys), *keys, *args))
         if isinstance(answer, NoScriptError):
             try:
                 answer = await self.run(script, keys, args)
@@ -104,6 +104,26 @@ class RedisCache:
                         await lock.release()
                 raise
         return lock if held else None, answer
+
+    async def _ask(self, *command: Any) -> Any:
+        (answer,) = await self._exchange(command)
+        if isinstance(answer, NoScriptError):
+            raise UnknownScript
+        if isinstance(answer, Exception):
+            raise CacheUnavailable(f"{type(answer).__name__}: {answer}") from answer
+        return answer
+
+    async def _exchange(self, *commands: Sequence[Any]) -> list[Any]:
+        """The answers, errors among them, of commands that follow each other."""
+        if self._batch is not None:
+            return await guarded(self._batch.run(*commands))
+        async with self._slots:
+            if len(commands) == 1:
+                return [await guarded(_answer(self._client.execute_command(*commands[0])))]
+            pipeline: Any = self._client.pipeline()
+            for command in commands:
+                pipeline.execute_command(*command)
+            return list(await guarded(pipeline.execute(raise_on_error=False)))
 
     def listen(self, channels: Sequence[bytes]) -> AsyncIterator[tuple[bytes, bytes]]:
         """Messages of sharded channels, each on the node that owns its slot."""
@@ -126,7 +146,7 @@ class RedisCache:
 
     async def info(self) -> list[dict[str, Any]]:
         """What each server says of itself; raises CacheUnavailable."""
-        return await self._guarded(self._info())
+        return await guarded(self._info())
 
     async def _info(self) -> list[dict[str, Any]]:
         if not isinstance(self._client, RedisCluster):
@@ -136,6 +156,8 @@ class RedisCache:
 
     async def close(self) -> None:
         """Lets go of all connections."""
+        if self._batch is not None:
+            await self._batch.close()
         await self._client.aclose()
 
     def _sha(self, script: Script) -> str:
@@ -144,15 +166,13 @@ class RedisCache:
             sha = self._shas[script.name] = sha1(script.lua.encode()).hexdigest()  # noqa: S324 - Redis names it so
         return sha
 
-    async def _guarded(self, operation: Awaitable[Answer]) -> Answer:
-        async with self._slots:
-            return await guarded(operation)
-
 
 class RedisLock(Lock):
     """redis-py's lock, taken together with a read."""
 
-    def __init__(self, client: Client, key: bytes, ttl_ms: int) -> None:
+    def __init__(self, client: Client, exchange: Exchange, key: bytes, ttl_ms: int) -> None:
+        """`exchange` sends commands that follow each other and gives their answers, errors among them."""
+        self._exchange = exchange
         super().__init__(client, key, timeout=ttl_ms / 1000, blocking=False, thread_local=False)
 
     async def acquire_reading(self, reading: Sequence[Any]) -> tuple[bool, Any]:
@@ -163,36 +183,47 @@ class RedisLock(Lock):
         return bool(held), self._answer
 
     async def do_acquire(self, token: str | bytes) -> bool:
-        """SET NX PX and the read in one pipeline."""
+        """SET NX PX and the read behind it."""
         assert self.timeout is not None
-        pipeline: Any = self.redis.pipeline(transaction=False)
-        pipeline.execute_command("SET", self.name, token, "NX", "PX", int(self.timeout * 1000))
-        pipeline.execute_command(*self._reading)
-        held, self._answer = await pipeline.execute(raise_on_error=False)
-        if isinstance(held, Exception):
-            raise held
-        if isinstance(self._answer, Exception) and not isinstance(self._answer, NoScriptError):
-            raise self._answer
+        taking = ("SET", self.name, token, "NX", "PX", int(self.timeout * 1000))
+        held, self._answer = await self._exchange(taking, self._reading)
+        for answer in (held, self._answer):
+            if isinstance(answer, Exception) and not isinstance(answer, NoScriptError):
+                raise CacheUnavailable(f"{type(answer).__name__}: {answer}") from answer
         return bool(held)
 
     async def extend(self, ttl_ms: int) -> bool:  # type: ignore[override]
         """Holds it for `ttl_ms` from now; False when it was lost."""
-        try:
-            return bool(await guarded(super().extend(ttl_ms / 1000, replace_ttl=True)))
-        except LockError:
-            return False
+        return bool(await self._decide(self.lua_extend, self.local.token, ttl_ms, b"1"))
 
     async def release(self) -> None:
         """Compare and delete; a lock that was lost is somebody else's."""
-        with suppress(LockError):
-            await guarded(super().release())
+        await self._decide(self.lua_release, self.local.token)
+
+    async def _decide(self, script: Any, *args: Argument) -> Any:
+        for command, text in (("EVALSHA", script.sha), ("EVAL", script.script)):
+            (answer,) = await self._exchange((command, text, 1, self.name, *args))
+            if not isinstance(answer, NoScriptError):
+                break
+        if isinstance(answer, Exception):
+            raise CacheUnavailable(f"{type(answer).__name__}: {answer}") from answer
+        return answer
+
+
+async def _answer(operation: Awaitable[Any]) -> Any:
+    try:
+        return await operation
+    except ResponseError as error:
+        return error
+
+
+class UnknownScript(Exception):
+    """The server does not have the script of this digest."""
 
 
 async def guarded(operation: Awaitable[Answer]) -> Answer:
     """The operation's answer; every failure of the server or the way to it is CacheUnavailable."""
     try:
         return await operation
-    except LockError:
-        raise
     except (RedisError, OSError) as error:
         raise CacheUnavailable(f"{type(error).__name__}: {error}") from error
