@@ -1,8 +1,9 @@
 """What all writers of one producer share: the servers, the clock, the ids, and what is known of each partition."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from random import Random
+from typing import Any
 
 from producer.admission import FoldLag
 from producer.cache import Cache, CacheUnavailable
@@ -50,6 +51,7 @@ class Engine:
         self.lags = [FoldLag() for _ in range(log.partitions)]
         self._looked = [0.0] * log.partitions
         self._tasks: set[asyncio.Task[None]] = set()
+        self._producing: dict[str, asyncio.Task[None]] = {}
 
     def watch_end(self, partition: int) -> None:
         """Keeps what is known of the partition's end from growing old, without waiting for it."""
@@ -84,18 +86,26 @@ class Engine:
             await asyncio.sleep(self.limits.lock_retry_ms / 1000)
         raise ProtocolError(obstacle[0], f"{obstacle[1]}; try again")
 
-    def spawn(self, work: "asyncio._CoroutineLike[None]", name: str) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Runs `work` beside; the engine keeps it alive and ends it when it closes."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
+    def producing(self, record_id: str, work: Coroutine[Any, Any, None]) -> None:
+        """As `spawn`, cheaper: the work itself says `produced` at its end."""
+        self._producing[record_id] = asyncio.get_running_loop().create_task(work)
+
+    def produced(self, record_id: str) -> None:
+        """The work of `producing` is over."""
+        self._producing.pop(record_id, None)
+
     async def close(self) -> None:
         """Ends what still runs."""
         await self.verdicts.close()
         self.deadlines.close()
-        tasks = list(self._tasks)
+        tasks = [*self._tasks, *self._producing.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

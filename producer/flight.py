@@ -64,7 +64,7 @@ class Flight:
         self._sent.append(commit)
         self._engine.verdicts.expect(record.id, lambda verdict: self._told(commit, verdict))
         wait_ms = max(int((request.deadline - now) * 1000), 1)
-        self._engine.spawn(self._produce(commit, wait_ms), "produce")
+        self._engine.producing(record.id, self._produce(commit, wait_ms))
         self._arm()
 
     def join(self, record_id: str, request: Request) -> bool:
@@ -95,6 +95,7 @@ class Flight:
             for request in commit.requests:
                 if request.logged:
                     request.resolve(self._landed(commit, commit.landed_at(offset), provisional=True))
+        self._engine.produced(record.id)
 
     def _unwritten(self, commit: Commit, refusal: LedgerError | None) -> None:
         if commit.verdict is None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from producer.cache import Cache, CacheLock
+from producer.damage import report_damage
 from producer.state_reader import STATE_SCRIPT, StateView, parse_state, state_request
 from surfacelog.errors import CODES
 from surfacelog.keys import PartitionKeys, SessionKeys, partition_of, tag_of
@@ -68,6 +69,7 @@ class Sight:
             names, args = self._request(partition, session_key, known)
             view = parse_state(await self._cache.run(STATE_SCRIPT, names, args), known)
             if self._is_current(partition, view):
+                await self._look_after(partition, session_key, view)
                 return seen(view)
 
     async def acquire(
@@ -80,8 +82,13 @@ class Sight:
         lock, answer = await self._cache.acquire(lock_key, ttl_ms, STATE_SCRIPT, names, args)
         view = parse_state(answer, known)
         if self._is_current(partition, view):
+            await self._look_after(partition, session_key, view)
             return lock, seen(view)
         return lock, await self.read(session_key, known)
+
+    async def _look_after(self, partition: int, session_key: bytes, view: StateView) -> None:
+        if not view.whole and view.checkpoint is not None and not view.checkpoint.rebuilding:
+            await report_damage(self._cache, self._keys[partition], session_key)
 
     def _request(
         self, partition: int, session_key: bytes, known: SessionState | None

@@ -14,7 +14,7 @@ from producer.commits import Commit
 from producer.engine import Engine
 from producer.flight import Flight
 from producer.lock import SessionLock
-from producer.log import Unavailable
+from producer.log import HEADER_OVERHEAD_BYTES, Unavailable
 from producer.requests import Landed, Request
 from producer.sight import Seen
 from surfacelog.accept import preview
@@ -29,6 +29,8 @@ __all__ = ["SessionWriter"]
 FINAL_CODES = frozenset({"too-large", "overloaded", "bad-request", "malformed"})
 # These are states of affairs that an operator ends, not a backlog that passes.
 STANDING_CODES = frozenset({"faulted", "log-truncated"})
+# Key and headers are never longer than this; most records need not be measured to the byte.
+OVERHEAD_BYTES_MAX = 8192
 _log = logging.getLogger("surfacelog.producer")
 
 
@@ -82,8 +84,9 @@ class SessionWriter:
 
     def _moved(self) -> None:
         self._active_at = asyncio.get_running_loop().time()
-        self._pump()
-        if self._queue or self._flight.broken or not len(self._flight):
+        if self._queue:
+            self._pump()
+        if self._queue or self._flight.broken or self._yielding:
             self._wake()
 
     def _wake(self) -> None:
@@ -215,9 +218,11 @@ class SessionWriter:
         return refusal(verdict, state)
 
     def _admit(self, request: Request, record: Record, state: SessionState) -> None:
-        size_bytes = record_size_bytes(self.key, record)
         limit = self._engine.log.size_bytes_max
-        if size_bytes > limit:
+        if (
+            len(record.value) + OVERHEAD_BYTES_MAX > limit
+            and (size_bytes := record_size_bytes(self.key, record)) > limit
+        ):
             raise ProtocolError(
                 "too-large",
                 "the record is larger than the log takes; append fewer or smaller events at once",
@@ -382,7 +387,8 @@ class SessionWriter:
 
 def record_size_bytes(key: bytes, record: Record) -> int:
     """Key, headers and uncompressed value, as the log counts them."""
-    return len(key) + len(record.value) + sum(len(name) + len(value) for name, value in record.headers())
+    headers = sum(len(name) + len(value) + HEADER_OVERHEAD_BYTES for name, value in record.headers())
+    return len(key) + len(record.value) + headers
 
 
 def refusal(verdict: Verdict, state: SessionState) -> LedgerError:

@@ -44,6 +44,7 @@ def _decode_id(raw: bytes) -> str:
     return re.sub(rb"%([0-9A-F]{2})", lambda m: bytes((int(m[1], 16),)), raw).decode()
 
 
+@lru_cache(maxsize=65536)
 def record_key(tenant: str, session: str) -> bytes:
     """The Kafka record key `tenant/session`; also the session's name in Redis keys."""
     return encode_id(tenant) + b"/" + encode_id(session)
@@ -106,7 +107,19 @@ def tag_of(partition: int, partitions: int, topic: str) -> bytes:
 class PartitionKeys:
     """Redis keys of one partition at one projection version."""
 
-    __slots__ = ("_root", "_v", "checkpoint", "dead", "directory", "news", "serving", "tag", "version", "wanted")
+    __slots__ = (
+        "_root",
+        "_v",
+        "checkpoint",
+        "damaged",
+        "dead",
+        "directory",
+        "news",
+        "serving",
+        "tag",
+        "version",
+        "wanted",
+    )
 
     def __init__(self, tag: bytes, version: int) -> None:
         self.tag = tag
@@ -118,6 +131,7 @@ class PartitionKeys:
         self.wanted = self._root + b"wanted"  # sharded channel: sessions whose lock somebody waits for
         self.checkpoint = self._v + b"cp"
         self.directory = self._v + b"dir"
+        self.damaged = self._v + b"damaged"  # sessions that somebody found not to be whole
         self.dead = self._v + b"dead"  # copies of the newest records that could not be read
 
     def session(self, key: bytes) -> "SessionKeys":

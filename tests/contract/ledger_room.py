@@ -4,9 +4,12 @@ Producers share the topic and the cache, as processes on several machines do.
 """
 
 import asyncio
+import inspect
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
 
 from msgspec import Raw
 
@@ -16,12 +19,13 @@ from producer.log import Unavailable
 from producer.memory_cache import MemoryCache
 from producer.memory_log import MemoryLog, MemoryTopic, Network
 from producer.producer import Producer
-from projector.metrics import ProjectorMetrics
 from projector.partition import PartitionProjection
 from projector.settings import ProjectorSettings
 from projector.site import make_site
 from projector.states import States
 from projector.trouble import Moved
+from sim.loop import simulate
+from sim.silent import SilentMetrics
 from surfacelog.accept import accept
 from surfacelog.events import Draft
 from surfacelog.header import Header
@@ -30,9 +34,10 @@ from surfacelog.records import read_record
 from surfacelog.state import SessionState
 from surfacelog.verdict import Verdict
 
-__all__ = ["Room", "header", "note", "open_room", "user"]
+__all__ = ["Room", "header", "note", "open_room", "simulated", "user"]
 
 T = "acme"
+NOW_MS = 1_760_000_000_000
 
 
 def user(text: str, time: int | None = None) -> Draft:
@@ -52,7 +57,7 @@ def note(text: str = "x") -> Draft:
 
 def header(session: str, **fields: object) -> Header:
     """A session's header."""
-    return Header(session, 1_760_000_000_000, **fields)  # type: ignore[arg-type]
+    return Header(session, NOW_MS, **fields)  # type: ignore[arg-type]
 
 
 class Room:
@@ -78,7 +83,8 @@ class Room:
             MemoryLog(self.topic, network),
             self.cache,
             AppendLimits(**limits),
-            now_ms=lambda: 1_760_000_000_000,
+            now_ms=lambda: NOW_MS,
+            random=Random(1),
             mint_id=self.mint,
         )
         await made.start()
@@ -89,23 +95,31 @@ class Room:
         log = MemoryLog(self.topic)
         settings = ProjectorSettings()
         rooms = [
-            PartitionProjection(make_site(log, self.cache, number, settings), self._states, ProjectorMetrics())
+            PartitionProjection(
+                make_site(log, self.cache, number, settings, now_ms=lambda: NOW_MS, nonce=self.mint),
+                self._states,
+                SilentMetrics(lambda: None),
+            )
             for number in range(log.partitions)
         ]
         opened: set[int] = set()
-        while True:
+        for turn in itertools.count():
             for number, projection in enumerate(rooms):
-                if not self.folding:
-                    continue
-                try:
-                    if number not in opened:
-                        await projection.open()
-                        opened.add(number)
-                    await projection.advance(self.topic.end(number))
-                    await projection.tick()
-                except (Moved, CacheUnavailable, Unavailable):
-                    opened.discard(number)
+                if self.folding:
+                    await self._turn(number, projection, opened, looks=turn % 20 == 0)
             await asyncio.sleep(self.fold_delay_s or 0.001)
+
+    async def _turn(self, number: int, projection: PartitionProjection, opened: set[int], *, looks: bool) -> None:
+        try:
+            if number not in opened:
+                await projection.open()
+                opened.add(number)
+            if projection.place.next < self.topic.end(number):
+                await projection.advance(self.topic.end(number))
+            elif looks:
+                await projection.tick()
+        except (Moved, CacheUnavailable, Unavailable):
+            opened.discard(number)
 
     def records(self, session: str) -> list[tuple[int, object]]:
         """All records of a session, with their offsets."""
@@ -136,7 +150,33 @@ class Room:
             await producer.close()
         assert self._task is not None
         self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        (ended,) = await asyncio.gather(self._task, return_exceptions=True)
+        assert isinstance(ended, asyncio.CancelledError), f"the projection failed: {ended!r}"
+
+
+Test = Callable[..., Coroutine[Any, Any, None]]
+
+
+def simulated(seeds: int = 5) -> Callable[[Test], Callable[..., None]]:
+    """Runs a test of a room in virtual time, once for each of so many orders of events: nothing depends on how
+    fast or busy the machine is, and a minute passes at once. Other parameters are pytest's as ever."""
+
+    def wrap(test: Test) -> Callable[..., None]:
+        def run(**given: Any) -> None:
+            async def main(loop: object) -> None:
+                async with open_room() as room:
+                    await test(room, **given)
+
+            for seed in range(seeds):
+                simulate(main, seed, steps_max=1_000_000)
+
+        signature = inspect.signature(test)
+        others = [parameter for name, parameter in signature.parameters.items() if name != "room"]
+        run.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+        run.__name__, run.__doc__ = test.__name__, test.__doc__
+        return run
+
+    return wrap
 
 
 @asynccontextmanager

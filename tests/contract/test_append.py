@@ -1,7 +1,6 @@
 """The append path as its callers see it, over the shipped twins."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from msgspec import Raw
@@ -9,13 +8,7 @@ from msgspec import Raw
 from producer.append import IdempotencyKey
 from surfacelog.errors import ContractError, LedgerError, ProtocolError
 from surfacelog.events import Draft
-from tests.contract.ledger_room import Room, T, header, note, open_room, user
-
-
-@pytest.fixture
-async def room() -> AsyncIterator[Room]:
-    async with open_room() as opened:
-        yield opened
+from tests.contract.ledger_room import Room, T, header, note, simulated, user
 
 
 async def refused(work: object) -> LedgerError:
@@ -24,6 +17,7 @@ async def refused(work: object) -> LedgerError:
     return refusal.value
 
 
+@simulated()
 async def test_events_of_a_session_are_numbered_without_gaps(room: Room):
     producer = await room.producer()
     created = await producer.create(T, header("s"))
@@ -38,6 +32,7 @@ async def test_events_of_a_session_are_numbered_without_gaps(room: Room):
     assert verdicts[-1].offset == second.offset
 
 
+@simulated()
 async def test_data_is_kept_byte_for_byte(room: Room):
     producer = await room.producer()
     await producer.create(T, header("s"))
@@ -46,6 +41,7 @@ async def test_data_is_kept_byte_for_byte(room: Room):
     assert room.lines("s") == [b'{"type":"x/y","seq":0,"time":5,"data":' + data + b',"ignorable":true}']
 
 
+@simulated()
 async def test_an_unknown_session_is_refused_and_nothing_is_written(room: Room):
     producer = await room.producer()
     error = await refused(producer.append(T, "nobody", [user("a")]))
@@ -53,6 +49,7 @@ async def test_an_unknown_session_is_refused_and_nothing_is_written(room: Room):
     assert room.records("nobody") == []
 
 
+@simulated()
 async def test_a_session_is_created_once(room: Room):
     producer, other = await room.producer(), await room.producer()
     await producer.create(T, header("s"))
@@ -60,6 +57,7 @@ async def test_a_session_is_created_once(room: Room):
     assert (await refused(other.create(T, header("s")))).code == "session-exists"
 
 
+@simulated()
 async def test_a_create_repeated_with_its_open_id_is_the_same_opening(room: Room):
     producer, other = await room.producer(), await room.producer()
     open_id = room.mint()
@@ -71,6 +69,7 @@ async def test_a_create_repeated_with_its_open_id_is_the_same_opening(room: Room
     assert room.replay("s")[0].header.title is None
 
 
+@simulated()
 async def test_an_event_that_breaks_a_rule_is_refused_before_it_is_written(room: Room):
     producer = await room.producer()
     await producer.create(T, header("s"))
@@ -82,6 +81,7 @@ async def test_an_event_that_breaks_a_rule_is_refused_before_it_is_written(room:
     assert (await producer.append(T, "s", [user("b")])).seq == 0
 
 
+@simulated()
 async def test_an_expected_seq_that_is_not_the_head_is_a_conflict_with_the_head(room: Room):
     producer, other = await room.producer(), await room.producer()
     await producer.create(T, header("s"))
@@ -95,6 +95,7 @@ async def test_an_expected_seq_that_is_not_the_head_is_a_conflict_with_the_head(
     assert (await other.append(T, "s", [user("b")], expected_seq=1)).seq == 1
 
 
+@simulated()
 async def test_a_repeat_with_the_same_key_is_answered_with_the_first_seq(room: Room):
     producer, other = await room.producer(), await room.producer()
     await producer.create(T, header("s"))
@@ -108,6 +109,7 @@ async def test_a_repeat_with_the_same_key_is_answered_with_the_first_seq(room: R
     assert (await producer.append(T, "s", [user("deploy")], key=IdempotencyKey("k-2"))).seq == 1
 
 
+@simulated()
 async def test_repeats_at_the_same_time_land_once(room: Room):
     producer, other = await room.producer(), await room.producer()
     await producer.create(T, header("s"))
@@ -119,6 +121,7 @@ async def test_repeats_at_the_same_time_land_once(room: Room):
     assert room.replay("s")[0].next_seq == 1
 
 
+@simulated()
 async def test_a_key_older_than_the_window_is_refused_and_never_doubled(room: Room):
     producer = await room.producer()
     await producer.create(T, header("s"))
@@ -130,6 +133,7 @@ async def test_a_key_older_than_the_window_is_refused_and_never_doubled(room: Ro
     assert room.replay("s")[0].next_seq == 257
 
 
+@simulated()
 async def test_many_callers_at_once_all_find_their_event_at_the_seq_they_were_told(room: Room):
     producers = [await room.producer() for _ in range(3)]
     await producers[0].create(T, header("s"))
@@ -144,6 +148,7 @@ async def test_many_callers_at_once_all_find_their_event_at_the_seq_they_were_to
         assert b'"id":"%s"' % name.encode() in lines[answer.seq]
 
 
+@simulated()
 async def test_appends_of_one_caller_keep_their_order_in_the_pipeline(room: Room):
     producer = await room.producer()
     await producer.create(T, header("s"))
@@ -153,6 +158,7 @@ async def test_appends_of_one_caller_keep_their_order_in_the_pipeline(room: Room
     assert [v.outcome for v in room.replay("s")[1]] == ["accepted"] * 201
 
 
+@simulated()
 async def test_a_record_that_the_log_does_not_take_is_refused_and_uses_nothing_up(room: Room):
     producer = await room.producer()
     await producer.create(T, header("s"))
@@ -163,6 +169,7 @@ async def test_a_record_that_the_log_does_not_take_is_refused_and_uses_nothing_u
     assert (await producer.append(T, "s", [user("small")])).seq == 1
 
 
+@simulated()
 async def test_every_append_returns_when_all_notifications_are_lost(room: Room):
     room.cache.hears = lambda channel, payload: False
     producer = await room.producer(verdict_poll_ms=5, verdict_poll_max_ms=20)
@@ -171,6 +178,7 @@ async def test_every_append_returns_when_all_notifications_are_lost(room: Room):
     assert [answer.seq for answer in answers] == list(range(50))
 
 
+@simulated()
 async def test_a_fold_that_stands_still_leaves_the_outcome_unknown_and_tells_it_later(room: Room):
     producer = await room.producer()
     await producer.create(T, header("s"))
@@ -186,6 +194,7 @@ async def test_a_fold_that_stands_still_leaves_the_outcome_unknown_and_tells_it_
     assert await producer.verdict(T, "s", room.mint()) is None
 
 
+@simulated()
 async def test_no_negative_answer_is_given_from_behind_the_log(room: Room):
     producer, other = await room.producer(), await room.producer()
     await producer.create(T, header("s"))
@@ -202,6 +211,7 @@ async def test_no_negative_answer_is_given_from_behind_the_log(room: Room):
         assert (await refused(work)).code == "rebuilding"
 
 
+@simulated()
 async def test_a_session_that_the_cache_lost_is_not_told_unknown(room: Room):
     producer, other = await room.producer(), await room.producer()
     empty = room.cache.snapshot()
@@ -214,6 +224,7 @@ async def test_a_session_that_the_cache_lost_is_not_told_unknown(room: Room):
     assert (await other.append(T, "s", [user("a")])).seq == 0
 
 
+@simulated()
 async def test_a_claim_shuts_everybody_else_out_whichever_machine_they_use(room: Room):
     producer, other = await room.producer(), await room.producer()
     await producer.create(T, header("s"))
@@ -233,6 +244,7 @@ async def test_a_claim_shuts_everybody_else_out_whichever_machine_they_use(room:
     assert (await producer.append(T, "s", [user("c")])).seq == 1
 
 
+@simulated()
 async def test_a_later_run_of_the_same_owner_supersedes_the_earlier(room: Room):
     producer = await room.producer()
     await producer.create(T, header("s"))
@@ -243,6 +255,7 @@ async def test_a_later_run_of_the_same_owner_supersedes_the_earlier(room: Room):
     assert (await producer.append(T, "s", [user("x")], fence=second.fence)).seq == 0
 
 
+@simulated()
 async def test_a_deleted_session_is_gone_and_its_id_is_never_used_again(room: Room):
     producer, other = await room.producer(), await room.producer()
     await producer.create(T, header("s"))
@@ -254,6 +267,7 @@ async def test_a_deleted_session_is_gone_and_its_id_is_never_used_again(room: Ro
         assert (await refused(writer.delete(T, "s"))).code == "gone"
 
 
+@simulated()
 async def test_a_logged_append_is_answered_before_the_fold(room: Room):
     producer = await room.producer()
     await producer.create(T, header("s"))
@@ -269,6 +283,7 @@ async def test_a_logged_append_is_answered_before_the_fold(room: Room):
 @pytest.mark.parametrize(
     "wrong", [{"expected_seq": -1}, {"key": IdempotencyKey("")}, {"key": IdempotencyKey("k", -1)}]
 )
+@simulated()
 async def test_a_request_that_makes_no_sense_is_refused(room: Room, wrong: dict[str, object]):
     producer = await room.producer()
     assert (await refused(producer.append(T, "s", [user("a")], **wrong))).code == "bad-request"  # type: ignore[arg-type]

@@ -1,7 +1,6 @@
 """Forks and resumes over the shipped twins: copies that any machine continues, closers under a claim."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
@@ -10,13 +9,7 @@ from msgspec import Raw
 from producer import forking
 from surfacelog.errors import LedgerError
 from surfacelog.events import Draft
-from tests.contract.ledger_room import Room, T, header, note, open_room, user
-
-
-@pytest.fixture
-async def room() -> AsyncIterator[Room]:
-    async with open_room() as opened:
-        yield opened
+from tests.contract.ledger_room import Room, T, header, note, simulated, user
 
 
 def event(kind: str, data: object, surface: bool = False) -> Draft:
@@ -47,6 +40,7 @@ async def code_of(work: object) -> str:
     return refusal.value.code
 
 
+@simulated()
 async def test_a_fork_has_the_parents_prefix_byte_for_byte_then_its_mark_and_closers(room: Room):
     producer = await room.producer()
     await producer.create(T, header("p", checks="paired", vocabulary=("my/note",)))
@@ -70,6 +64,7 @@ async def test_a_fork_has_the_parents_prefix_byte_for_byte_then_its_mark_and_clo
     assert (await producer.append(T, "c", [user("on my own")])).seq == 10
 
 
+@simulated()
 async def test_nothing_but_the_copy_passes_while_a_session_is_forking(room: Room):
     producer, other = await room.producer(), await room.producer()
     await producer.create(T, header("p"))
@@ -82,6 +77,7 @@ async def test_nothing_but_the_copy_passes_while_a_session_is_forking(room: Room
     assert (await producer.append(T, "c", [user("x")])).seq == 2
 
 
+@simulated()
 async def test_a_copy_left_half_way_is_finished_by_another_machine(room: Room, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(forking, "CHUNK_EVENTS", 3)
     producer, other = await room.producer(), await room.producer()
@@ -89,7 +85,7 @@ async def test_a_copy_left_half_way_is_finished_by_another_machine(room: Room, m
     await producer.append(T, "p", [note(str(n)) for n in range(20)])
     copying = asyncio.ensure_future(producer.fork(T, "p", header("c"), 19))
     while room.replay("c")[0].next_seq < 6:
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.0001)
     copying.cancel()
     assert room.replay("c")[0].forking
     made = await other.fork(T, "p", header("c"), 19)
@@ -99,6 +95,7 @@ async def test_a_copy_left_half_way_is_finished_by_another_machine(room: Room, m
     assert (again.open_id, again.next_seq) == (made.open_id, made.next_seq)
 
 
+@simulated()
 async def test_two_machines_that_copy_the_same_fork_make_one_child(room: Room, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(forking, "CHUNK_EVENTS", 2)
     producers = [await room.producer() for _ in range(3)]
@@ -120,6 +117,7 @@ async def test_two_machines_that_copy_the_same_fork_make_one_child(room: Room, m
         ("deleted", "c", 0, "gone"),
     ],
 )
+@simulated()
 async def test_a_fork_that_cannot_be_is_refused(room: Room, parent: str, child: str, boundary: int, code: str):
     producer = await room.producer()
     for name in ("p", "other", "deleted"):
@@ -130,6 +128,7 @@ async def test_a_fork_that_cannot_be_is_refused(room: Room, parent: str, child: 
     assert room.records("c") == []
 
 
+@simulated()
 async def test_a_resume_closes_what_was_left_open_and_only_once(room: Room):
     producer, other = await room.producer(), await room.producer()
     await producer.create(T, header("s", checks="paired"))
@@ -147,6 +146,7 @@ async def test_a_resume_closes_what_was_left_open_and_only_once(room: Room):
     assert (await producer.append(T, "s", [user("b")], fence=again.claim.fence)).seq == 8
 
 
+@simulated()
 async def test_runs_that_resume_at_once_leave_one_set_of_closers(room: Room):
     producers = [await room.producer() for _ in range(4)]
     await producers[0].create(T, header("s", checks="paired"))

@@ -1,7 +1,7 @@
 """What the append path does when things go wrong: each fault is planted in the twins and seen to have happened."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 
@@ -9,7 +9,7 @@ from producer.append import Appended, IdempotencyKey
 from producer.log import Unavailable
 from producer.memory_log import ProduceFault
 from surfacelog.errors import LedgerError
-from tests.contract.ledger_room import Room, T, header, note, open_room
+from tests.contract.ledger_room import Room, T, header, note, simulated
 
 Headers = list[tuple[str, bytes]]
 
@@ -38,13 +38,6 @@ class Weather:
         return 0
 
 
-@pytest.fixture
-async def room() -> AsyncIterator[Room]:
-    async with open_room() as opened:
-        await (await opened.producer()).create(T, header("s"))
-        yield opened
-
-
 async def code_of(work: object) -> str:
     with pytest.raises(LedgerError) as refusal:
         await work  # type: ignore[misc]
@@ -71,7 +64,9 @@ def contiguous(room: Room, answers: list[Appended], names: list[str]) -> None:
         assert b'"text":"%s"' % name.encode() in lines[answer.seq]
 
 
+@simulated()
 async def test_writers_without_a_lock_collide_and_every_answer_is_still_true(room: Room):
+    await (await room.producer()).create(T, header("s"))
     without_lock(room)
     producers = [await room.producer(append_attempts_max=100) for _ in range(3)]
     names = [f"n{number}" for number in range(90)]
@@ -84,7 +79,9 @@ async def test_writers_without_a_lock_collide_and_every_answer_is_still_true(roo
     assert {v.code for v in rejected} <= {"seq-conflict", "chain-conflict"}
 
 
+@simulated()
 async def test_a_collision_with_an_expected_seq_is_told_and_without_one_is_tried_again(room: Room):
+    await (await room.producer()).create(T, header("s"))
     without_lock(room)
     one, two = await room.producer(lock_linger_ms=0), await room.producer(lock_linger_ms=0)
     await one.append(T, "s", [note("warm")])
@@ -100,7 +97,9 @@ async def test_a_collision_with_an_expected_seq_is_told_and_without_one_is_tried
     assert any(v.outcome == "rejected" for v in room.replay("s")[1]), "they never met in the log"
 
 
+@simulated()
 async def test_what_is_behind_a_rejected_commit_is_planned_anew_in_order(room: Room):
+    await (await room.producer()).create(T, header("s"))
     without_lock(room)
     one, two = await room.producer(), await room.producer()
     await one.append(T, "s", [note("warm")])
@@ -113,7 +112,9 @@ async def test_what_is_behind_a_rejected_commit_is_planned_anew_in_order(room: R
     assert any(v.outcome == "rejected" for v in room.replay("s")[1]), "nothing was rejected"
 
 
+@simulated()
 async def test_an_unknown_outcome_that_landed_is_found_and_answered(room: Room):
+    await (await room.producer()).create(T, header("s"))
     weather = Weather(ProduceFault("unknown", land_ms=20))
     producer = await room.producer(weather)
     done = await producer.append(T, "s", [note("a")])
@@ -121,7 +122,9 @@ async def test_an_unknown_outcome_that_landed_is_found_and_answered(room: Room):
     assert len(room.lines("s")) == 1
 
 
+@simulated()
 async def test_an_unknown_outcome_that_never_landed_is_told_as_unknown_and_never_sent_again(room: Room):
+    await (await room.producer()).create(T, header("s"))
     weather = Weather(ProduceFault("unknown", copies=0))
     producer = await room.producer(weather)
     assert await code_of(producer.append(T, "s", [note("a")], timeout_ms=300)) == "unknown-outcome"
@@ -130,7 +133,9 @@ async def test_an_unknown_outcome_that_never_landed_is_told_as_unknown_and_never
     assert len(room.lines("s")) == 1
 
 
+@simulated()
 async def test_others_go_on_past_an_unknown_outcome_and_the_log_refuses_it_when_it_lands(room: Room):
+    await (await room.producer()).create(T, header("s"))
     weather = Weather(ProduceFault("unknown", land_ms=400))
     late, other = await room.producer(weather), await room.producer()
     assert await code_of(late.append(T, "s", [note("late")], timeout_ms=50)) == "unknown-outcome"
@@ -141,7 +146,9 @@ async def test_others_go_on_past_an_unknown_outcome_and_the_log_refuses_it_when_
     assert not any(b'"late"' in line for line in room.lines("s"))
 
 
+@simulated()
 async def test_a_lock_is_given_up_even_while_something_in_flight_is_never_settled(room: Room):
+    await (await room.producer()).create(T, header("s"))
     weather = Weather(ProduceFault("unknown", land_ms=3000))
     stuck, other = await room.producer(weather), await room.producer()
     waiting = asyncio.ensure_future(stuck.append(T, "s", [note("stuck")], timeout_ms=5000))
@@ -152,7 +159,9 @@ async def test_a_lock_is_given_up_even_while_something_in_flight_is_never_settle
     assert (await waiting).seq == 1
 
 
+@simulated()
 async def test_a_repeat_by_key_after_an_unknown_outcome_is_one_event(room: Room):
+    await (await room.producer()).create(T, header("s"))
     key = IdempotencyKey("k", 0)
     for number, copies in enumerate((1, 0)):
         weather = Weather(ProduceFault("unknown", copies=copies, land_ms=150))
@@ -165,7 +174,9 @@ async def test_a_repeat_by_key_after_an_unknown_outcome_is_one_event(room: Room)
     assert len(room.lines("s")) == 2
 
 
+@simulated()
 async def test_a_second_copy_changes_nothing(room: Room):
+    await (await room.producer()).create(T, header("s"))
     twice = ProduceFault(copies=2, again_ms=5)
     producer = await room.producer(Weather(*[twice] * 20))
     answers = await asyncio.gather(*(producer.append(T, "s", [note(f"n{n}")]) for n in range(20)))
@@ -174,7 +185,9 @@ async def test_a_second_copy_changes_nothing(room: Room):
     assert sum(v.outcome == "duplicate" for v in room.replay("s")[1]) == 20
 
 
+@simulated()
 async def test_a_late_refusal_of_a_second_copy_is_not_believed(room: Room):
+    await (await room.producer()).create(T, header("s"))
     """The first copy's verdict is lost and forgotten before the second copy is refused."""
     deaf = {"on": True}
     weather = Weather(ProduceFault("unknown", copies=2, again_ms=300))
@@ -195,7 +208,9 @@ async def test_a_late_refusal_of_a_second_copy_is_not_believed(room: Room):
     assert ("rejected", "seq-conflict") in codes, "the second copy was never refused"
 
 
+@simulated()
 async def test_a_log_that_is_away_is_told_within_the_deadline_and_comes_back_by_itself(room: Room):
+    await (await room.producer()).create(T, header("s"))
     weather = Weather()
     producer = await room.producer(weather)
     await producer.append(T, "s", [note("a")])
@@ -210,7 +225,9 @@ async def test_a_log_that_is_away_is_told_within_the_deadline_and_comes_back_by_
     assert weather.met >= 2
 
 
+@simulated()
 async def test_a_cache_that_is_away_is_told_within_the_deadline_and_comes_back_by_itself(room: Room):
+    await (await room.producer()).create(T, header("s"))
     producer = await room.producer()
     room.cache.available = False
     assert await code_of(producer.append(T, "s", [note("b")], timeout_ms=250)) == "unavailable"
@@ -220,7 +237,9 @@ async def test_a_cache_that_is_away_is_told_within_the_deadline_and_comes_back_b
     assert (await waiting).seq == 0
 
 
+@simulated()
 async def test_a_cache_that_loses_its_newest_seconds_loses_no_append(room: Room):
+    await (await room.producer()).create(T, header("s"))
     producer, other = await room.producer(), await room.producer()
     names = [f"n{number}" for number in range(60)]
     old = room.cache.snapshot()
@@ -232,7 +251,9 @@ async def test_a_cache_that_loses_its_newest_seconds_loses_no_append(room: Room)
     contiguous(room, answers, names)
 
 
+@simulated()
 async def test_losing_the_whole_cache_under_load_loses_nothing(room: Room):
+    await (await room.producer()).create(T, header("s"))
     producer = await room.producer(append_attempts_max=50)
     work = [asyncio.ensure_future(producer.append(T, "s", [note(f"n{n}")], timeout_ms=8000)) for n in range(200)]
     await asyncio.sleep(0.01)
@@ -241,7 +262,9 @@ async def test_losing_the_whole_cache_under_load_loses_nothing(room: Room):
     contiguous(room, answers, [f"n{n}" for n in range(200)])
 
 
+@simulated()
 async def test_a_superseded_run_is_fenced_even_with_commits_on_their_way(room: Room):
+    await (await room.producer()).create(T, header("s"))
     weather = Weather()
     zombie, other = await room.producer(weather), await room.producer()
     without_lock(room)
@@ -256,7 +279,9 @@ async def test_a_superseded_run_is_fenced_even_with_commits_on_their_way(room: R
     assert sum(v.code == "fenced" for v in room.replay("s")[1]) > 0, "the log never had to refuse the zombie"
 
 
+@simulated()
 async def test_a_caller_that_gives_up_takes_nobody_with_it(room: Room):
+    await (await room.producer()).create(T, header("s"))
     producer = await room.producer()
     room.folding = False
     gone = asyncio.ensure_future(producer.append(T, "s", [note("gone")]))
