@@ -21,17 +21,16 @@ __all__ = [
     "Checked",
     "Draft",
     "Event",
-    "check_draft",
     "check_line",
     "check_lines",
     "decode_event",
-    "encode_checked",
     "encode_line",
     "event_decoder",
     "read_data",
     "read_draft",
     "read_event",
     "read_lines",
+    "seal",
     "values_of",
 ]
 
@@ -86,11 +85,10 @@ _FLAT_BYTES = 2 * DEPTH_MAX
 _LONG_BYTES = 4096
 _LONG_BYTES_MAX = 128 * 1024
 _LONG_COUNT = 16
-_PLAIN_NAME = re.compile(r"[!#-\[\]-~]+\Z")
 _PLAIN_NAMES = LOG_TYPES | SURFACE_TYPES
 _BARE = re.compile(rb'\{"type":"([!#-\[\]-~]+)","seq":(0|[1-9][0-9]{0,14}),"time":(0|[1-9][0-9]{0,14}),"data":')
 # A client sends the same 20 KB of tools with every request: what was checked is recognised, not checked again.
-_long: dict[bytes, None] = {}
+_long: list[bytes] = []
 
 
 def check_line(line: bytes) -> Checked:
@@ -164,8 +162,8 @@ def _keep_long(data: bytes) -> None:
     if len(data) > _LONG_BYTES_MAX:
         return
     if len(_long) >= _LONG_COUNT:
-        del _long[next(iter(_long))]
-    _long[data] = None
+        del _long[0]
+    _long.append(data)
 
 
 def _check_slowly(line: bytes) -> Checked:
@@ -276,49 +274,40 @@ def read_data(raw: bytes | Raw) -> Any:
 def encode_line(draft: Draft, seq: int, time: int) -> bytes:
     """The event's line (no newline at its end). `data` is kept byte for byte, but for newlines between
     tokens, which become spaces, so that a line is a line. Raises ContractError."""
-    check_draft(draft, seq, time)
-    return encode_checked(draft, seq, time)
+    return seal(draft, seq, time)[1]
 
 
-def encode_checked(draft: Draft, seq: int, time: int) -> bytes:
-    """As `encode_line`, of a draft that `check_draft` accepted."""
+def seal(draft: Draft, seq: int, time: int) -> tuple[Checked, bytes]:
+    """The event that the draft becomes, as values, and its line; raises ContractError unless all of it is lossless
+    JSON."""
     kind, op, sources = draft.type, draft.surface_op, draft.source_event_seqs
-    if kind in _PLAIN_NAMES or _PLAIN_NAME.match(kind) is not None:
-        head = b'{"type":"%b","seq":%d,"time":%d,"data":' % (kind.encode(), seq, time)
-    else:
-        head = b'{"type":%b,"seq":%d,"time":%d,"data":' % (_encode_text(kind), seq, time)
-    ignorable = b"" if draft.ignorable is UNSET else b',"ignorable":true'
-    surface_op = b"" if op is UNSET else b',"surfaceOp":' + _one_line(op)
-    if sources is UNSET:
-        return b"".join((head, _one_line(draft.data), ignorable, surface_op, b"}"))
-    return b"".join(
-        (head, _one_line(draft.data), ignorable, surface_op, b',"sourceEventSeqs":', _one_line(sources), b"}")
-    )
-
-
-def check_draft(draft: Draft, seq: int, time: int) -> Checked:
-    """The event that the draft will be, as values; raises ContractError unless its data is lossless JSON."""
-    op, sources = draft.surface_op, draft.source_event_seqs
     if draft.ignorable is False or not -SAFE_INTEGER <= time <= SAFE_INTEGER:
         raise ContractError("envelope-invalid", "ignorable is true or absent, time an integer below 2^53")
     data = bytes(draft.data)
-    known = len(data) > _LONG_BYTES and data in _long
-    value = data if known else lossless.read(data)
-    if not known and len(data) > _LONG_BYTES:
-        _keep_long(data)
-    surface_op: Any = UNSET
+    value = lossless.read(data) if len(data) <= _LONG_BYTES else _read_long(data)
+    op_value: Any = UNSET
+    sources_value: Any = UNSET
+    tail = b"" if draft.ignorable is UNSET else b',"ignorable":true'
     if op is not UNSET:
         text = bytes(op)
-        surface_op = "append" if text == b'"append"' else lossless.read(text)
-    return Checked(
-        draft.type,
-        seq,
-        time,
-        value,
-        draft.ignorable,
-        surface_op,
-        sources if sources is UNSET else lossless.read(bytes(sources)),
-    )
+        op_value = "append" if text == b'"append"' else lossless.read(text)
+        tail = b'%b,"surfaceOp":%b' % (tail, _one_line(text))
+    if sources is not UNSET:
+        text = bytes(sources)
+        sources_value = lossless.read(text)
+        tail = b'%b,"sourceEventSeqs":%b' % (tail, _one_line(text))
+    name = b'"%b"' % kind.encode() if kind in _PLAIN_NAMES else _encode_text(kind)
+    line = b'{"type":%b,"seq":%d,"time":%d,"data":%b%b}' % (name, seq, time, _one_line(data), tail)
+    return Checked(kind, seq, time, value, draft.ignorable, op_value, sources_value), line
+
+
+def _read_long(data: bytes) -> Any:
+    # Comparing is far cheaper than hashing: data of another kind differs early.
+    if any(len(known) == len(data) and known == data for known in _long):
+        return data
+    value = lossless.read(data)
+    _keep_long(data)
+    return value
 
 
 def _encode_text(text: str) -> bytes:
@@ -328,7 +317,6 @@ def _encode_text(text: str) -> bytes:
         return json.dumps(text).encode()
 
 
-def _one_line(raw: Raw) -> bytes:
-    text = bytes(raw)
+def _one_line(text: bytes) -> bytes:
     # A newline cannot stand inside a JSON string, so these are all between tokens.
     return text.replace(b"\n", b" ").replace(b"\r", b" ") if b"\n" in text or b"\r" in text else text

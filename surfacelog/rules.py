@@ -109,6 +109,10 @@ def read_op(op: Json, seq: int, kind: str, contract: Contract) -> Span | None:
 
 def check_sources(sources: Json, seq: int, kind: str, contract: Contract) -> None:
     """`sources` is the value of sourceEventSeqs."""
+    if type(sources) is list and len(sources) == 1 and type(sources[0]) is int and 0 <= sources[0] < seq:
+        # One earlier source, as nearly every tool result has it.
+        if kind != "assistant/message":
+            return
     assistant = kind == "assistant/message"
     if assistant and contract.strict:
         _refuse("sources-on-assistant", "an assistant/message embeds its stream; leave sourceEventSeqs out")
@@ -175,6 +179,8 @@ def check_span(
     """(position, nodes) of the range on the current surface, all of them among the sources (UNSET: there are
     none)."""
     position, last = find_span(span, seqs)
+    if position == last and sources == [span.start]:
+        return position, (entries[position],)
     shadowed = seqs[position : last + 1]
     missing = () if sources == shadowed else set(shadowed).difference(() if sources is UNSET else sources)
     if missing:

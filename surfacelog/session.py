@@ -13,12 +13,11 @@ from surfacelog.events import (
     Checked,
     Draft,
     Event,
-    check_draft,
     check_line,
     check_lines,
     decode_event,
-    encode_checked,
     encode_line,
+    seal,
 )
 from surfacelog.header import Header
 from surfacelog.messages import Message, MessageCache
@@ -95,10 +94,7 @@ class Session:
         """The session that the lines make, every one of them checked; raises ContractError."""
         session = cls(header)
         session._lines.extend(lines)
-        advance, seen = session.surface.advance, session._transcript.append
-        for event in check_lines(session._lines):
-            if advance(event) == "append":
-                seen(event.seq)
+        session._transcript.extend(session.surface.advance_all(check_lines(session._lines)))
         return session
 
     def append(
@@ -125,8 +121,10 @@ class Session:
 
     def append_draft(self, offered: Draft) -> int:
         """Appends one event as `append` does."""
-        seq, time = self.next_seq, self._time(offered)
-        return self._take(check_draft(offered, seq, time), encode_checked(offered, seq, time))
+        time = offered.time
+        if time is UNSET:
+            time = decode_event(self._lines[-1]).time if self._lines else self.header.created_at
+        return self._take(*seal(offered, self.surface.next_seq, time))
 
     def append_many(self, drafts: Iterable[Draft]) -> range:
         """Appends all of the drafts or none; returns their seqs. Raises ContractError with `index`."""
@@ -168,11 +166,6 @@ class Session:
             self._transcript.append(event.seq)
         self._lines.append(line)
         return event.seq
-
-    def _time(self, offered: Draft) -> int:
-        if offered.time is not UNSET:
-            return offered.time
-        return decode_event(self._lines[-1]).time if self._lines else self.header.created_at
 
     def _apply(self, plan: Plan, line: bytes) -> None:
         self.surface.apply(plan)

@@ -3,7 +3,7 @@
 `plan` decides and changes nothing; `apply` and `revert` carry a plan out and take it back.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NoReturn
 
 from msgspec import UNSET
@@ -175,14 +175,7 @@ class Surface:
         op, sources, span = event.surface_op, event.source_event_seqs, None
         if op != "append":
             span = rules.read_op(op, seq, kind, contract)
-        if sources is not UNSET and not (
-            # One earlier source, as nearly every tool result has it, needs no closer look.
-            kind == "tool/result"
-            and type(sources) is list
-            and len(sources) == 1
-            and type(sources[0]) is int
-            and 0 <= sources[0] < seq
-        ):
+        if sources is not UNSET:
             rules.check_sources(sources, seq, kind, contract)
         if kind == "developer/message":
             rules.check_header(data, blocks, self.headers)
@@ -218,11 +211,24 @@ class Surface:
             return position, removed, -1, None
         return position, removed, seq, (self.open_calls, open_calls(self.open_calls, made, seq, self._paired))
 
+    def advance_all(self, events: Iterable[Checked]) -> Iterator[int]:
+        """Advances over the events; gives the seqs of those that were appended to the surface."""
+        plain, advance, seq = self._plain, self.advance, self.next_seq
+        for event in events:
+            if event.seq == seq and event.type in plain:
+                # Most events need no plan, and nothing but their number counted.
+                if event.surface_op is UNSET and event.source_event_seqs is UNSET:
+                    seq += 1
+                    self.next_seq = seq
+                    continue
+            if advance(event) == "append":
+                yield seq
+            seq = self.next_seq
+
     def advance(self, event: Checked) -> str:
         """Plans and applies the event in one; returns the plan's op. For those who never take a plan back."""
         if event.seq == self.next_seq:
             kind = event.type
-            # Most events need no plan: they are log-only, or one more node.
             if kind in self._plain:
                 if event.surface_op is UNSET and event.source_event_seqs is UNSET:
                     self.next_seq += 1
