@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gateway.reads import WAIT_MS, Answer
 from gateway.scripts import EVENTS, TRANSCRIPT
-from gateway.view import View, Viewer, rebuilding
+from gateway.view import View, Viewer
 from producer.history import Place, places_of, read_commits
 from producer.log import EventLog
 from surfacelog.keys import SessionKeys
@@ -63,7 +63,7 @@ class Pages:
             return found, self._cut(held)
         places = places_of(entries)
         if not places or places[0][0] > start:
-            raise rebuilding()
+            raise await self._viewer.damaged(found)
         end = min(stop, start + limit, found.seq)
         lines: list[bytes] = []
         size = 0
@@ -97,7 +97,9 @@ class Pages:
         found = await self._viewer.reach(
             tenant, session, TRANSCRIPT, _transcript_keys, args, lambda _: min_seq, wait_ms / 1000
         )
-        tail, raw_seqs, held, entries = found.rest
+        tail, raw_seqs, held, entries, whole = found.rest
+        if not whole:
+            raise await self._viewer.damaged(found)
         seqs = [int(seq) for seq in raw_seqs or ()]
         old = [seq for seq in seqs if seq < tail]
         lines = await self._old(found, old, places_of(entries)) if old else []
@@ -111,7 +113,7 @@ class Pages:
 
     async def _old(self, found: View, seqs: Sequence[int], places: Sequence[Place]) -> list[bytes]:
         if not places or places[0][0] > seqs[0]:
-            raise rebuilding()
+            raise await self._viewer.damaged(found)
         lines: list[bytes] = []
         size = 0
         async for seq, commit in read_commits(self._log, found.partition, found.key, _needed(places, seqs)):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gateway.scripts import MESSAGES, SESSION
-from gateway.view import View, Viewer, rebuilding
+from gateway.view import View, Viewer
 from producer.cache import Argument
 from surfacelog.claim import Claim
 from surfacelog.errors import LedgerError, ProtocolError
@@ -71,7 +71,7 @@ class Reads:
         bodies = found.rest[1]
         if bodies is None or start + len(bodies) != found.count:
             # The list is not the one that the state counts: a piece was lost, and is folded anew.
-            raise rebuilding()
+            raise await self.viewer.damaged(found)
         rebuilt = token is not None and not _continues(token, found)
         head = b'{"seq":%d,"generation":%d,"token":"%s","rebuilt":%s,%s"messages":[' % (
             found.seq,
@@ -85,13 +85,13 @@ class Reads:
     async def head(self, tenant: str, session: str, *, min_seq: int = 0, wait_ms: int = WAIT_MS) -> Answer:
         """Where the session stands."""
         found = await self._session(tenant, session, b"head", min_seq, wait_ms)
-        body = msgspec.json.encode(_head_of(session, found))
+        body = msgspec.json.encode(await self._head_of(session, found))
         return Answer(body, found.seq, found.generation, _token_of(found))
 
     async def session(self, tenant: str, session: str, *, min_seq: int = 0, wait_ms: int = WAIT_MS) -> Answer:
         """Header and head."""
         found = await self._session(tenant, session, b"head", min_seq, wait_ms)
-        told = _head_of(session, found) | {"header": msgspec.Raw(_fields(found)[b"header"])}
+        told = await self._head_of(session, found) | {"header": msgspec.Raw(_fields(found)[b"header"])}
         return Answer(msgspec.json.encode(told), found.seq, found.generation, _token_of(found))
 
     async def surface(self, tenant: str, session: str, *, min_seq: int = 0, wait_ms: int = WAIT_MS) -> Answer:
@@ -101,9 +101,9 @@ class Reads:
         try:
             nodes = [node.seq for node in _rows.decode_lines(found.rest[1] or b"")]
         except msgspec.MsgspecError:
-            raise rebuilding() from None
+            raise await self.viewer.damaged(found) from None
         if len(nodes) != int(meta[b"nodes"]):
-            raise rebuilding()
+            raise await self.viewer.damaged(found)
         told = {
             "seq": found.seq,
             "generation": found.generation,
@@ -111,6 +111,12 @@ class Reads:
             "nodes": nodes,
         }
         return Answer(msgspec.json.encode(told), found.seq, found.generation, _token_of(found))
+
+    async def _head_of(self, session: str, found: View) -> dict[str, object]:
+        try:
+            return _head_of(session, found)
+        except (KeyError, ValueError, msgspec.MsgspecError, LedgerError):
+            raise await self.viewer.damaged(found) from None
 
     async def _session(self, tenant: str, session: str, what: bytes, min_seq: int, wait_ms: int) -> View:
         return await self.viewer.reach(
@@ -166,27 +172,24 @@ def _fields(found: View) -> dict[bytes, bytes]:
 
 def _head_of(session: str, found: View) -> dict[str, object]:
     meta = _fields(found)
-    try:
-        claim = _claim.decode(meta[b"claim"])
-        inherited = read_header(meta[b"header"]).inherited_event_count
-        return {
-            "id": session,
-            "status": "faulted" if found.faulted else meta[b"status"].decode(),
-            "seq": found.seq,
-            "generation": found.generation,
-            "replaceGeneration": int(meta[b"replaces"]),
-            "chain": meta[b"chain"].hex(),
-            "claim": _told(claim),
-            "nodes": int(meta[b"nodes"]),
-            "messages": found.count,
-            "transcript": int(meta[b"transcript"]),
-            "accepted": int(meta[b"accepted"]),
-            "rejected": msgspec.json.decode(meta[b"rejected"]),
-            "forking": found.seq < inherited,
-            "token": _token_of(found),
-        }
-    except (KeyError, ValueError, msgspec.MsgspecError, LedgerError):
-        raise rebuilding() from None
+    claim = _claim.decode(meta[b"claim"])
+    inherited = read_header(meta[b"header"]).inherited_event_count
+    return {
+        "id": session,
+        "status": "faulted" if found.faulted else meta[b"status"].decode(),
+        "seq": found.seq,
+        "generation": found.generation,
+        "replaceGeneration": int(meta[b"replaces"]),
+        "chain": meta[b"chain"].hex(),
+        "claim": _told(claim),
+        "nodes": int(meta[b"nodes"]),
+        "messages": found.count,
+        "transcript": int(meta[b"transcript"]),
+        "accepted": int(meta[b"accepted"]),
+        "rejected": msgspec.json.decode(meta[b"rejected"]),
+        "forking": found.seq < inherited,
+        "token": _token_of(found),
+    }
 
 
 def _told(claim: Claim) -> dict[str, object] | None:

@@ -13,6 +13,7 @@ import msgspec
 from gateway.news import News
 from producer.cache import Argument, Cache, Script
 from producer.checkpoint import read_entry
+from producer.damage import report_damage
 from producer.freshness import LogEnds
 from surfacelog.errors import CODES, ProtocolError
 from surfacelog.keys import PartitionKeys, SessionKeys, partition_of, record_key, tag_of
@@ -150,12 +151,21 @@ class Viewer:
             names = (keys.serving, keys.checkpoint, keys.directory, own.meta, *keys_of(own))
             seen = await self._cache.run(script, names, (keys.version, key, *args))
             if len(seen) > 1:
-                return _judge(key, partition, keys.version, seen)
+                try:
+                    return _judge(key, partition, keys.version, seen)
+                except Damaged:
+                    await report_damage(self._cache, keys, key)
+                    raise
             if seen[0] is None:
                 raise rebuilding()
             # Another projection version serves now: what was read is not what readers use.
             self._keys[partition] = PartitionKeys(keys.tag, int(seen[0]))
         raise rebuilding()
+
+    async def damaged(self, found: View) -> ProtocolError:
+        """The refusal of a state whose pieces do not fit together; it is folded anew."""
+        await report_damage(self._cache, self._keys[found.partition], found.key)
+        return Damaged()
 
     def channel(self, partition: int) -> bytes:
         """The channel on which a partition's news comes."""
@@ -176,14 +186,14 @@ def _judge(key: bytes, partition: int, version: int, seen: list[Any]) -> tuple[i
         if entry is not None and entry.status == "deleted":
             raise _gone()
         if seen[2] is not None:
-            # The directory knows it, so it is lost here and will be folded anew.
-            raise rebuilding()
+            # The directory knows it, so it is lost here.
+            raise Damaged
         return next_offset, None
     status, open_id, seq, generation, count, pointer = meta
     if status == b"deleted":
         raise _gone()
     if seq is None or generation is None or count is None or open_id is None:
-        raise rebuilding()
+        raise Damaged
     faulted = entry is not None and entry.status == "faulted"
     return next_offset, View(
         key,
@@ -198,6 +208,13 @@ def _judge(key: bytes, partition: int, version: int, seen: list[Any]) -> tuple[i
         faulted,
         list(seen[4:]),
     )
+
+
+class Damaged(ProtocolError):
+    """The session is not whole, although its partition is."""
+
+    def __init__(self) -> None:
+        super().__init__("rebuilding", "the session's state is being read again from the log; try again")
 
 
 def rebuilding() -> ProtocolError:

@@ -1,7 +1,7 @@
 """What the cache shows a writer of one session: its state, how far the fold has come, and what stands in the
 way."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -10,7 +10,9 @@ from producer.damage import report_damage
 from producer.state_reader import STATE_SCRIPT, StateView, parse_state, state_request
 from surfacelog.errors import CODES
 from surfacelog.keys import PartitionKeys, SessionKeys, partition_of, tag_of
+from surfacelog.snapshot import read_recent
 from surfacelog.state import SessionState
+from surfacelog.verdict import Verdict
 
 __all__ = ["Seen", "Sight"]
 
@@ -71,6 +73,21 @@ class Sight:
             if self._is_current(partition, view):
                 await self._look_after(partition, session_key, view)
                 return seen(view)
+
+    async def place(self, partition: int) -> tuple[int, int]:
+        """(the next offset to be folded, records folded a second lately or 0) of the version last seen; raises
+        CacheUnavailable."""
+        found = await self._cache.call("HMGET", self._keys[partition].checkpoint, b"next", b"rate")
+        next_offset, rate = (int(text) if text is not None and text.isdigit() else 0 for text in found)
+        return next_offset, rate
+
+    async def recent(self, session_key: bytes, record_ids: Sequence[str]) -> list[Verdict]:
+        """The verdicts on these records that the session still remembers; raises CacheUnavailable."""
+        if not record_ids:
+            return []
+        names = [name.encode() for name in record_ids]
+        found = await self._cache.call("HMGET", self.keys(session_key).recent, *names)
+        return [read_recent(entry)[1] for entry in found if entry is not None]
 
     async def acquire(
         self, session_key: bytes, ttl_ms: int, known: SessionState | None

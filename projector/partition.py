@@ -152,6 +152,17 @@ class PartitionProjection:
             raise Moved
         self.place = place
 
+    async def mend(self) -> None:
+        """Folds those sessions anew that a reader or a writer found damaged, and that are. Raises as `project`."""
+        told: dict[bytes, bytes] = await self.site.cache.call("HGETALL", self.keys.damaged)
+        for session in told:
+            names, args = state_request(self.keys, [(session, b"")])
+            answer = await self.site.cache.run(STATE_SCRIPT, names, args)
+            self._same_place(parse_place(answer)[1])
+            if not parse_states(answer, [None])[0].whole:
+                await self._heal({session})
+            await self.site.cache.call("HDEL", self.keys.damaged, session)
+
     async def _read(self, offset: int, records_max: int) -> list[LogRecord]:
         site = self.site
         return await site.log.read(site.partition, offset, records_max, site.timeout_ms)

@@ -149,7 +149,7 @@ def _write_messages(
     for piece in rebuilt.pieces:
         if isinstance(piece, tuple):
             call.copy(key, old, *piece)
-        else:
+        elif piece:
             call.write("RPUSH", key, piece)
     return held.message_bytes + rebuilt.size_bytes if held.pointer else rebuilt.size_bytes
 
