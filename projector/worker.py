@@ -47,6 +47,7 @@ class Worker:
         self._backoff_ms: dict[int, int] = {}
         self._halted: set[int] = set()
         self._looked_at: dict[int, float] = {}
+        self._mended_at: dict[int, float] = {}
         self._stopping = False
 
     @property
@@ -82,6 +83,7 @@ class Worker:
         await asyncio.gather(*(self._open(consumer, partition) for partition in due))
         await asyncio.gather(*(self._project(consumer, *item) for item in batch.records.items()))
         await self._look_around(consumer)
+        await self._mend(consumer)
 
     async def once(self) -> None:
         """Projects every partition, without a group, up to the log's end as it was at the start. For batch work;
@@ -94,6 +96,7 @@ class Worker:
                 try:
                     await projection.open()
                     await projection.advance(ends[partition])
+                    await projection.mend()
                     break
                 except Moved:
                     continue
@@ -122,6 +125,7 @@ class Worker:
             self._retry_at.pop(partition, None)
             self._backoff_ms.pop(partition, None)
             self._looked_at.pop(partition, None)
+            self._mended_at.pop(partition, None)
             self._halted.discard(partition)
         for partition in batch.lost:
             self.projections.pop(partition, None)
@@ -186,6 +190,21 @@ class Worker:
                 )
             try:
                 await projection.tick()
+            except (Moved, Unavailable, CacheUnavailable) as error:
+                self._later(consumer, partition, error)
+
+    async def _mend(self, consumer: LogConsumer) -> None:
+        """What was found damaged must heal even where nothing new can be written any more."""
+        now = asyncio.get_running_loop().time()
+        for partition in list(self._looked_at):
+            if (
+                partition in self._retry_at
+                or now - self._mended_at.get(partition, 0.0) < self.settings.idle_ms / 1000
+            ):
+                continue
+            self._mended_at[partition] = now
+            try:
+                await self.projections[partition].mend()
             except (Moved, Unavailable, CacheUnavailable) as error:
                 self._later(consumer, partition, error)
 
