@@ -47,7 +47,7 @@ class ClaimIntent:
     def record(self, state: SessionState, record_id: str, now_ms: int, reply: str) -> Record:
         """The claim record; raises `fenced` when somebody else holds the session."""
         held = state.claim
-        if held.owner and held.owner != self._owner and not self._takeover:
+        if state.status == "open" and held.owner and held.owner != self._owner and not self._takeover:
             raise ProtocolError(
                 "fenced",
                 "another owner holds the session; wait until it is released, or claim it with takeover",

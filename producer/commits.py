@@ -73,11 +73,19 @@ class Commit:
         return self.verdict is not None and self.verdict.landed and self.verdict.chain == self.planned.chain
 
     def keep_offset(self) -> None:
-        """Completes the used key in the plan's state: when it was planned, nobody knew the offset."""
-        key = self.record.key
-        used = self.state.keys.get(key.key) if key is not None else None
-        if key is not None and used is not None and used.id == self.record.id and self.verdict is not None:
-            self.state.keys[key.key] = msgspec.structs.replace(used, offset=self.verdict.offset)
+        """Completes what the plan's state says of the record: when it was planned, nobody knew the offset."""
+        record, state = self.record, self.state
+        if self.verdict is None:
+            return
+        offset = self.verdict.offset
+        if record.kind == "open":
+            state.first_offset = offset
+        kept = state.recent.get(record.id)
+        if kept is not None:
+            state.recent[record.id] = msgspec.structs.replace(kept, offset=offset)
+        used = state.keys.get(record.key.key) if record.key is not None else None
+        if record.key is not None and used is not None and used.id == record.id:
+            state.keys[record.key.key] = msgspec.structs.replace(used, offset=offset)
 
     def landed_at(self, offset: int) -> Verdict:
         """The verdict that the log's own record at `offset` proves."""

@@ -172,7 +172,7 @@ class SessionWriter:
 
     @property
     def _ready(self) -> bool:
-        return self._state is not None and self._lock.held
+        return self._state is not None and self._lock.held and not self._flight.stale
 
     def _pump(self) -> None:
         """Sends what can be sent, in order, without waiting for anything."""
@@ -212,8 +212,9 @@ class SessionWriter:
             return None
         if verdict.landed:
             used = state.keys.get(record.key.key) if record.key is not None else None
-            if used is None or not self._flight.join(used.id, request):
-                self._answer(request, verdict, used.id if used is not None else record.id)
+            first_id = used.id if used is not None else record.id
+            if not self._flight.join(first_id, request):
+                self._answer(request, verdict, first_id)
             return None
         return refusal(verdict, state)
 
@@ -327,10 +328,13 @@ class SessionWriter:
         self._seen_next = seen.next_offset
         self._ordinal = seen.ordinal
         self._flight.version = seen.version
+        self._flight.stale = False
         return True
 
     def _obstacle(self, code: str, message: str) -> None:
         if code in STANDING_CODES:
+            # What was known of another life of the log says nothing about the next one.
+            self._state, self._flight.told_offset = None, -1
             while self._queue:
                 self._queue.popleft().refuse(ProtocolError(code, message))
         for request in self._queue:

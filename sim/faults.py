@@ -105,14 +105,17 @@ class Faults:
         copies = self._copies
         copy = copies[max(len(copies) - self._world.chance.choice((1, 1, 2, 4)), 0)]
         self._world.cache.restore(copy)
-        self._world.damaged.update(self._world.sessions)
+        self._world.damaged = True
+        # The copy may be one that had lost a key.
+        for key in self._world.lost:
+            self._world.lost[key] = self._world.end(key)
         self._copies = [copy]
         self._world.loop.note("the cache fails over to an older copy")
 
     def _flush(self) -> None:
         if self._world.chance.random() < 0.3:
             self._world.cache.flush()
-            self._world.damaged.update(self._world.sessions)
+            self._world.damaged = True
             self._world.loop.note("the cache is empty")
 
     def _lose_key(self) -> None:
@@ -122,7 +125,8 @@ class Faults:
         own = world.keys(world.partition(key)).session(key)
         lost = chance.choice([own.meta, own.surface, own.recent, own.offsets, own.transcript, own.used_keys])
         if world.cache.data.call("DEL", lost):
-            world.damaged.add(key)
+            world.damaged = True
+            world.lost[key] = world.end(key)
             world.loop.note(f"the cache loses {lost.decode()}")
 
     def _rebalance(self) -> None:

@@ -91,18 +91,15 @@ async def _live(world: World) -> Outcome:
     faults.heal()
     await storm
     findings = await _heal(world, cluster)
-    if not findings and world.damaged:
+    if not findings:
+        findings = _projections(world, untouched=False)
+    if not findings and world.lost:
         findings = [*await _touch(world, cluster), *await _heal(world, cluster)]
     await asyncio.sleep(0.5)
     histories = replay(world.records())
     findings += check_run(world.evidence, histories)
     if not findings:
-        found, wanted = found_projections(world), wanted_projections(histories, world.settings)
-        for key in world.damaged:
-            # Nothing is written to a deleted session any more, so what the cache lost of it is never noticed.
-            if key in wanted and histories[key].state.status == "deleted":
-                del found[key], wanted[key]
-        findings += check_projections(found, wanted)
+        findings = _projections(world, untouched=True)
     if world.refolds and not world.damaged:
         findings.append(
             Finding("held_is_true", f"{world.refolds} sessions were folded anew, and the cache was sound")
@@ -176,10 +173,27 @@ async def _heal(world: World, cluster: Cluster) -> list[Finding]:
     return [Finding("heals", f"partitions {behind} are not projected {HEAL_S} s after all is well")]
 
 
+def _projections(world: World, *, untouched: bool) -> list[Finding]:
+    """Compares every projection with the fold; those that lost a key only if a record of theirs came since, or if
+    `untouched` are to be right too."""
+    histories = replay(world.records())
+    found, wanted = found_projections(world), wanted_projections(histories, world.settings)
+    for key, end in world.lost.items():
+        history = histories.get(key)
+        if history is None or history.state.status == "absent":
+            continue
+        touched = history.steps[-1].offset >= end
+        # Nothing is written to a deleted session any more, so what the cache lost of it is never noticed.
+        if not touched and (not untouched or history.state.status == "deleted"):
+            found.pop(key, None)
+            del wanted[key]
+    return check_projections(found, wanted)
+
+
 async def _touch(world: World, cluster: Cluster) -> list[Finding]:
     """Damage is noticed when a session is used: every damaged one is claimed once more."""
     findings = []
-    for key in sorted(world.damaged):
+    for key in sorted(world.lost):
         doctor = Client(world, cluster, "doctor", key)
         for _ in range(10):
             answer = await doctor.attempt(world.asks.plain("doctor", key, "claim", takeover=True))

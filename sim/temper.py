@@ -65,7 +65,7 @@ class Temper(msgspec.Struct, frozen=True, kw_only=True):
 
 def temper_of(chance: Random) -> Temper:
     """The temper of one run."""
-    kind = chance.choices((_mixed, _copies, _pauses, _moves), (60, 15, 15, 10))[0]
+    kind = chance.choices((_mixed, _copies, _pauses, _moves, _losses), (55, 15, 15, 10, 5))[0]
     return kind(chance)
 
 
@@ -147,4 +147,23 @@ def _moves(chance: Random) -> Temper:
         families=("rebalance", "rebalance", "rebalance", "rebalance", "pause", "kill"),
         faults=chance.choice((8, 16)),
         gap_s=chance.choice((0.1, 0.3)),
+    )
+
+
+def _losses(chance: Random) -> Temper:
+    """A cache that loses single keys, under writers that do not look at it."""
+    return Temper(
+        name="losses",
+        partitions=1,
+        sessions=1,
+        producers=1,
+        workers=chance.choice((1, 2)),
+        clients=1,
+        raw_writers=chance.choice((1, 2)),
+        operations=chance.choice((5, 8)),
+        small_calls=False,
+        small_windows=chance.random() < 0.3,
+        families=("lose_key",),
+        faults=chance.choice((2, 4, 8)),
+        gap_s=chance.choice((0.1, 0.4)),
     )

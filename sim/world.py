@@ -47,8 +47,9 @@ class World:
         self.cache = MemoryCache()
         self.evidence = Evidence()
         self.asks = AskMaker(self.chance)
-        # Sessions whose cached state was harmed, and how many were folded anew from the log.
-        self.damaged: set[bytes] = set()
+        # Sessions that lost a key in the cache, and the log end then: a record behind it must heal them.
+        self.lost: dict[bytes, int] = {}
+        self.damaged = False
         self.refolds = 0
         self.sessions = [b"t/s%d" % number for number in range(temper.sessions)]
         self.limits = msgspec.structs.replace(_LIMITS, append_in_flight_max=2 if temper.small_windows else 8)
