@@ -58,8 +58,11 @@ class Deadlines:
             self._arm(min(self._buckets))
 
     def close(self) -> None:
-        """Tells nobody any more."""
+        """All time is over: tells everybody now."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._buckets.clear()
+        buckets, self._buckets = self._buckets, {}
+        for tick in sorted(buckets):
+            for entry in list(buckets[tick]):
+                entry.expire()

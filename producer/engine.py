@@ -54,17 +54,24 @@ class Engine:
         self._producing: dict[str, asyncio.Task[None]] = {}
 
     def watch_end(self, partition: int) -> None:
-        """Keeps what is known of the partition's end from growing old, without waiting for it."""
+        """Keeps what is known of the partition's end and fold from growing old, without waiting for it."""
         now = asyncio.get_running_loop().time()
         if now - self._looked[partition] >= END_AGE_S or not self._looked[partition]:
             self._looked[partition] = now
-            self.spawn(self._look(partition), "log end")
+            self.spawn(self._watch(partition), "log end")
 
-    async def _look(self, partition: int) -> None:
+    async def _watch(self, partition: int) -> None:
         try:
             self.lags[partition].saw_end(await self.ends.after_now(partition))
-        except Unavailable:
+            await self.look(partition)
+        except (Unavailable, CacheUnavailable):
             return
+
+    async def look(self, partition: int) -> int:
+        """How far the partition's fold has come; raises CacheUnavailable."""
+        next_offset, rate = await self.sight.place(partition)
+        self.lags[partition].saw_next(next_offset, asyncio.get_running_loop().time(), rate)
+        return next_offset
 
     async def fresh(self, session_key: bytes, timeout_ms: int) -> Seen:
         """What the cache shows once it has passed the log's end of now; raises `rebuilding` or `unavailable`, or
@@ -103,8 +110,8 @@ class Engine:
 
     async def close(self) -> None:
         """Ends what still runs."""
-        await self.verdicts.close()
         self.deadlines.close()
+        await self.verdicts.close()
         tasks = [*self._tasks, *self._producing.values()]
         for task in tasks:
             task.cancel()

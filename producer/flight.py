@@ -5,6 +5,7 @@ never written twice, and a caller is never told no before it is certain that not
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 
@@ -22,12 +23,14 @@ from surfacelog.verdict import Verdict
 
 __all__ = ["Flight"]
 
+_log = logging.getLogger("surfacelog.producer")
+
 
 class Flight:
     """`changed` is called whenever something moved on. `broken`: something did not go as planned, so what was
-    planned behind it is void. `returned`: records known to have no place in the history, in the order in which
-    they were sent. `told_offset`: of the newest record whose verdict came; a state that lacks it is an old
-    one."""
+    planned behind it is void. `stale`: the session cannot go on now, so its state is to be looked at before the
+    next record. `returned`: records known to have no place in the history, in the order in which they were sent.
+    `told_offset`: of the newest record whose verdict came; a state that lacks it is an old one."""
 
     def __init__(self, engine: Engine, session_key: bytes, changed: Callable[[], None]) -> None:
         self._engine = engine
@@ -42,6 +45,7 @@ class Flight:
         self._polling = False
         self.returned: list[Commit] = []
         self.broken = False
+        self.stale = False
         self.told_offset = -1
         self.open_id = ""
         self.version = 0
@@ -88,7 +92,10 @@ class Flight:
             self._unwritten(commit, refusal)
         except ProduceUnknown:
             commit.produced = Produced.UNKNOWN
-            self._arm()
+        except Exception:
+            # Nobody can say how far it came.
+            _log.exception("a record could not be produced")
+            commit.produced = Produced.UNKNOWN
         else:
             commit.produced, commit.offset = Produced.LOGGED, offset
             self._engine.lags[self._partition].saw_end(offset + 1)
@@ -201,16 +208,32 @@ class Flight:
                 end = await self._engine.ends.after_now(self._partition)
                 for commit in unknown:
                     commit.fresh_offset = end
-            seen = await self._engine.sight.read(self._key)
-            now = asyncio.get_running_loop().time()
-            self._engine.lags[self._partition].saw_next(seen.next_offset, now, seen.rate)
-            if not seen.code:
-                for commit in [*self._sent, *self._adrift.values()]:
-                    await self._read_fate(commit, seen)
+            next_offset = await self._engine.look(self._partition)
+            waiting = [commit for commit in (*self._sent, *self._adrift.values()) if not commit.settled]
+            for verdict in await self._engine.sight.recent(self._key, [c.record.id for c in waiting]):
+                self._engine.verdicts.tell(verdict)
+            if any(self._unexplained(commit, next_offset) for commit in waiting):
+                await self._look_closer()
         except (Unavailable, CacheUnavailable, LedgerError):
             return
         finally:
             self._polling = False
+
+    def _unexplained(self, commit: Commit, next_offset: int) -> bool:
+        """Whether the fold has passed the record, or what may be one, and the newest verdicts do not tell of
+        it."""
+        if commit.settled:
+            return False
+        reached = commit.offset if commit.produced is Produced.LOGGED else commit.fresh_offset - 1
+        return commit.produced is not Produced.WAITING and 0 <= reached < next_offset
+
+    async def _look_closer(self) -> None:
+        seen = await self._engine.sight.read(self._key)
+        if seen.code:
+            self.stale = True
+            return
+        for commit in [*self._sent, *self._adrift.values()]:
+            await self._read_fate(commit, seen)
 
     async def _read_fate(self, commit: Commit, seen: Seen) -> None:
         if commit.settled:

@@ -2,15 +2,16 @@
 way."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 
 from producer.cache import Cache, CacheLock
 from producer.damage import report_damage
 from producer.state_reader import STATE_SCRIPT, StateView, parse_state, state_request
+from surfacelog.entries import entry_field, read_recent
 from surfacelog.errors import CODES
 from surfacelog.keys import PartitionKeys, SessionKeys, partition_of, tag_of
-from surfacelog.snapshot import read_recent
 from surfacelog.state import SessionState
 from surfacelog.verdict import Verdict
 
@@ -85,9 +86,15 @@ class Sight:
         """The verdicts on these records that the session still remembers; raises CacheUnavailable."""
         if not record_ids:
             return []
-        names = [name.encode() for name in record_ids]
+        names = [entry_field(name) for name in record_ids]
         found = await self._cache.call("HMGET", self.keys(session_key).recent, *names)
-        return [read_recent(entry)[1] for entry in found if entry is not None]
+        told: list[Verdict] = []
+        for name, entry in zip(names, found, strict=True):
+            # An entry that cannot be read is one that is not there: the projector folds the session anew.
+            with suppress(msgspec.MsgspecError, ValueError, IndexError):
+                if entry is not None:
+                    told.append(read_recent(name, entry)[1])
+        return told
 
     async def acquire(
         self, session_key: bytes, ttl_ms: int, known: SessionState | None

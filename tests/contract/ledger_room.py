@@ -61,13 +61,15 @@ def header(session: str, **fields: object) -> Header:
 
 
 class Room:
-    """`folding`: whether the projections move on."""
+    """`folding`: whether the projections move on; `fold_records_max`: how many records a partition folds in each
+    `fold_delay_s`."""
 
     def __init__(self, partitions: int = 2) -> None:
         self.topic = MemoryTopic(partitions)
         self.cache = MemoryCache()
         self.folding = True
-        self.fold_delay_s = 0.0
+        self.fold_delay_s = 0.001
+        self.fold_records_max = 1 << 30
         self._ids = itertools.count(1)
         self._states = States(1000, 1 << 28)
         self._producers: list[Producer] = []
@@ -107,7 +109,7 @@ class Room:
             for number, projection in enumerate(rooms):
                 if self.folding:
                     await self._turn(number, projection, opened, looks=turn % 20 == 0)
-            await asyncio.sleep(self.fold_delay_s or 0.001)
+            await asyncio.sleep(self.fold_delay_s)
 
     async def _turn(self, number: int, projection: PartitionProjection, opened: set[int], *, looks: bool) -> None:
         try:
@@ -115,7 +117,8 @@ class Room:
                 await projection.open()
                 opened.add(number)
             if projection.place.next < self.topic.end(number):
-                await projection.advance(self.topic.end(number))
+                until = min(self.topic.end(number), projection.place.next + self.fold_records_max)
+                await projection.advance(until)
             elif looks:
                 await projection.tick()
         except (Moved, CacheUnavailable, Unavailable):
@@ -157,14 +160,14 @@ class Room:
 Test = Callable[..., Coroutine[Any, Any, None]]
 
 
-def simulated(seeds: int = 5) -> Callable[[Test], Callable[..., None]]:
+def simulated(seeds: int = 5, partitions: int = 2) -> Callable[[Test], Callable[..., None]]:
     """Runs a test of a room in virtual time, once for each of so many orders of events: nothing depends on how
     fast or busy the machine is, and a minute passes at once. Other parameters are pytest's as ever."""
 
     def wrap(test: Test) -> Callable[..., None]:
         def run(**given: Any) -> None:
             async def main(loop: object) -> None:
-                async with open_room() as room:
+                async with open_room(partitions) as room:
                     await test(room, **given)
 
             for seed in range(seeds):

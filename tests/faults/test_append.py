@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from producer.admission import FoldLag
 from producer.append import Appended, IdempotencyKey
 from producer.log import Unavailable
 from producer.memory_log import ProduceFault
@@ -292,3 +293,57 @@ async def test_a_caller_that_gives_up_takes_nobody_with_it(room: Room):
     assert (await stays).seq == 1
     with pytest.raises(asyncio.CancelledError):
         await gone
+
+
+async def backlog(room: Room) -> tuple[int, int, set[str]]:
+    """Ten seconds without a fold at 60 % of its speed, clients that try again: (acknowledged, records, codes)."""
+    room.fold_delay_s, room.fold_records_max = 0.02, 4  # 200 records a second
+    producer = await room.producer()
+    sessions = [f"b{number}" for number in range(20)]
+    for session in sessions:
+        await producer.create(T, header(session))
+    before = room.topic.end(0)
+    codes: set[str] = set()
+    done = 0
+
+    async def client(number: int) -> None:
+        nonlocal done
+        key = IdempotencyKey(f"k{number}", 0)
+        while True:
+            try:
+                await producer.append(T, sessions[number % 20], [note(str(number))], key=key, timeout_ms=2000)
+            except LedgerError as error:
+                codes.add(error.code)
+                await asyncio.sleep(max(error.detail.get("retry_after_ms", 0), 100) / 1000)
+            else:
+                done += 1
+                return
+
+    clients = []
+    for number in range(120 * 30):
+        room.folding = not 600 <= number < 1800
+        clients.append(asyncio.ensure_future(client(number)))
+        await asyncio.sleep(1 / 120)
+    await asyncio.wait(clients, timeout=20)
+    left = [work for work in clients if not work.done()]
+    for work in left:
+        work.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    return done, room.topic.end(0) - before, codes
+
+
+@simulated(1, partitions=1)
+async def test_a_backlog_of_ten_seconds_at_sixty_percent_load_drains(room: Room):
+    done, records, codes = await backlog(room)
+    assert done == 3600
+    assert "overloaded" in codes, "nobody was ever turned away"
+    assert records < 3600 * 1.5
+
+
+@simulated(1, partitions=1)
+async def test_without_admission_the_same_backlog_grows_by_what_is_tried_again(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(FoldLag, "admit", lambda self, deadline, now: None)
+    _, records, _ = await backlog(room)
+    assert records > 3600 * 1.5, "the backlog was none"
