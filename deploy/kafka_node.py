@@ -127,7 +127,8 @@ class KafkaNode:
         self._settings.write_text("".join(f"{name}={value}\n" for name, value in lines))
         if (data / "meta.properties").exists():
             return None
-        command = [*java, "kafka.tools.StorageTool", "format", "-t", self._cluster_id]
+        # One word: an id may begin with a dash, which as a word of its own would read as an option.
+        command = [*java, "kafka.tools.StorageTool", "format", f"--cluster-id={self._cluster_id}"]
         command += ["-c", str(self._settings)]
         with (self.folder / "format.log").open("wb") as output:
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)  # noqa: S603
