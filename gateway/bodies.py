@@ -18,7 +18,7 @@ __all__ = ["Append", "ClaimWish", "Opening", "read_append", "read_body", "read_c
 
 
 DRAINED_BYTES_MAX = 64 * 1024 * 1024
-DRAIN_S = 5.0
+DRAIN_S = 15.0
 
 
 class Opening(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

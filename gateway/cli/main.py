@@ -1,6 +1,7 @@
 """The `surfacelog` command. Exit codes: 0 done, 1 refused or failed, 2 wrongly called."""
 
 import sys
+from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
 
@@ -43,10 +44,10 @@ app.command(bench)
 app.command(cluster)
 
 
-def main() -> None:
-    """Runs the command line and exits with its code."""
+def main(words: Sequence[str] | None = None) -> None:
+    """Runs a command line, the process's own by default, and exits with its code."""
     try:
-        app(exit_on_error=False)
+        app(words, exit_on_error=False)
     except CycloptsError:
         sys.exit(2)
     except Refused as refusal:

@@ -1,6 +1,7 @@
 """The embedded ledger as one real process: nothing is lost over crashes, nothing is left behind."""
 
 import contextlib
+import io
 import json
 import os
 import signal
@@ -11,11 +12,12 @@ import time
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
 
+from gateway.cli.main import main
 from surfacelog.formats.stored import StoredLog
 from tests.contract.gateway_room import said, user
 from tests.server_process import ServerProcess, running_server
@@ -29,14 +31,32 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield made
 
 
-def surfacelog(server: ServerProcess, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gateway.cli.main", *words],
-        env={**os.environ, "SURFACELOG_URL": server.url},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def surfacelog(server: ServerProcess, *words: str) -> Done:
+    """A client command, run in this process so that it need not load anew each time."""
+    output, errors = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    code = 0
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("SURFACELOG_URL", server.url)
+                main(words)
+        except SystemExit as ending:
+            code = int(ending.code or 0)
+    texts = [stream.buffer.getvalue().decode() for stream in (output, errors)]
+    return Done(code, *texts)
+
+
+def test_the_command_is_installed_and_ends_with_the_same_codes(server: ServerProcess) -> None:
+    for words, code in ((["--version"], 0), (["nonsense"], 2), (["head", "nobody"], 1)):
+        command = [sys.executable, "-m", "gateway.cli.main", *words]
+        done = subprocess.run(command, env={**os.environ, "SURFACELOG_URL": server.url}, capture_output=True)
+        assert done.returncode == code, done.stderr
 
 
 @pytest.mark.parametrize("name", ["compacted", "resumed", "format0"])
