@@ -93,9 +93,17 @@ class Session:
     def load(cls, lines: Iterable[bytes], header: Header | None = None) -> "Session":
         """The session that the lines make, every one of them checked; raises ContractError."""
         session = cls(header)
-        session._lines.extend(lines)
-        session._transcript.extend(session.surface.advance_all(check_lines(session._lines)))
+        session.extend(list(lines))
         return session
+
+    def extend(self, lines: Sequence[bytes]) -> None:
+        """Appends the lines in order, each with its own seq and time; those before a line that is refused stay.
+        Raises ContractError."""
+        first = self.next_seq
+        try:
+            self._transcript.extend(self.surface.advance_all(check_lines(lines)))
+        finally:
+            self._lines.extend(lines[: self.next_seq - first])
 
     def append(
         self,
