@@ -10,7 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from producer.kafka_options import error_of, is_fatal
 from producer.kafka_reader import record_of
@@ -23,6 +23,7 @@ logger = logging.getLogger("surfacelog.kafka")
 
 # A fetch looks this often whether it was given or lost partitions, or should end.
 SLICE_S = 0.1
+SEEK_S_MAX = 5.0
 _NOT_THERE = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION"})
 
 
@@ -61,9 +62,11 @@ class KafkaConsumer:
         self._closing = False
         # The rest belongs to the thread. Partitions that deliver, each with the next offset:
         self._active: dict[int, int] = {}
+        self._stopped: set[int] = set()
         self._assigned: list[int] = []
         self._lost: list[int] = []
         self._trouble: list[ProtocolError] = []
+        self._fatal = ""
         self._consumer.subscribe(
             [topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
         )
@@ -114,29 +117,60 @@ class KafkaConsumer:
     # Everything below runs in the thread.
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        # Taken, but not fetched: that begins with the seek.
-        consumer.incremental_assign([])
+        # The library must have every partition that the group gave, or the next rebalance takes it for free and
+        # gives it away unasked. So it is assigned, but paused: delivery begins with the seek.
+        places = [TopicPartition(self._topic, partition.partition, OFFSET_END) for partition in partitions]
+        consumer.incremental_assign(places)
+        if places:
+            consumer.pause(places)
         self._assigned.extend(partition.partition for partition in partitions)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        active = [partition for partition in partitions if self._active.pop(partition.partition, None) is not None]
-        consumer.incremental_unassign(active)
+        consumer.incremental_unassign(partitions)
         for partition in partitions:
+            self._active.pop(partition.partition, None)
+            self._stopped.discard(partition.partition)
             if partition.partition in self._assigned:
                 self._assigned.remove(partition.partition)
             self._lost.append(partition.partition)
+        gone = {partition.partition for partition in partitions}
+        self._trouble = [error for error in self._trouble if error.detail["partition"] not in gone]
 
     def _seek(self, partition: int, offset: int) -> None:
-        self._drop(partition)
-        # Unassigned and assigned anew, rather than sought: what was fetched ahead can then never come.
-        self._consumer.incremental_assign([TopicPartition(self._topic, partition, offset)])
+        place = TopicPartition(self._topic, partition, offset)
+        self._active.pop(partition, None)
+        if partition in self._stopped:
+            # The library has given it up after a place that is not there. Only a new assignment starts it again; a
+            # rebalance in this very moment would take it for free, and tell us in the next fetch.
+            self._stopped.discard(partition)
+            self._consumer.incremental_unassign([place])
+            self._consumer.incremental_assign([place])
+            self._consumer.resume([place])
+        else:
+            self._leap(place)
         self._active[partition] = offset
+
+    def _leap(self, place: TopicPartition) -> None:
+        deadline = time.monotonic() + SEEK_S_MAX
+        while True:
+            try:
+                # In this order: a resume takes up the place before the pause, and the seek makes all of that void.
+                self._consumer.resume([place])
+                self._consumer.seek(place)
+                return
+            except KafkaException as error:
+                # Just assigned, and the library has not begun with it.
+                if error_of(error).name() not in ("_STATE", "_PREV_IN_PROGRESS") or time.monotonic() > deadline:
+                    raise Unavailable(f"the partition cannot be read ({error_of(error).name()})") from None
+                time.sleep(0.002)
 
     def _drop(self, partition: int) -> None:
         if self._active.pop(partition, None) is not None:
-            self._consumer.incremental_unassign([TopicPartition(self._topic, partition)])
+            self._consumer.pause([TopicPartition(self._topic, partition)])
 
     def _fetch(self, records_max: int, wait_s: float) -> Batch:
+        if self._fatal:
+            raise Unavailable(f"the consumer cannot go on: {self._fatal}")
         if self._trouble:
             raise self._trouble.pop(0)
         messages = self._poll(records_max, wait_s)
@@ -185,6 +219,7 @@ class KafkaConsumer:
             partition = message.partition()
             assert partition is not None
             offset = self._active.get(partition)
+            self._stopped.add(partition)
             if offset is not None:
                 self._drop(partition)
                 self._trouble.append(
@@ -193,13 +228,9 @@ class KafkaConsumer:
                     )
                 )
         elif is_fatal(error):
-            raise Unavailable(f"the consumer cannot go on: {error.str()}")
+            self._fatal = error.str()
+            raise Unavailable(f"the consumer cannot go on: {self._fatal}")
         elif error.name() == "_MAX_POLL_EXCEEDED":
             logger.warning("the worker took too long between two fetches and lost its partitions")
         else:
             logger.warning("consumer: %s", error.str())
-
-
-def refused(error: KafkaException) -> Unavailable:
-    """What a failed call of the library means to a worker."""
-    return Unavailable(f"the log cannot be read ({error_of(error).name()})")

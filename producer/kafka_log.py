@@ -38,7 +38,15 @@ class KafkaLog:
     async def open(cls, settings: ServerSettings) -> "KafkaLog":
         """Makes the topic if it is not there and checks it; see `open_topic` for what it raises."""
         shape = await asyncio.get_running_loop().run_in_executor(None, open_topic, settings)
-        return cls(settings, shape)
+        log = cls(settings, shape)
+        try:
+            # A partition just made has a leader before that serves it. A producer whose first batch is refused and
+            # whose second is taken is told that the first one is there already, which nobody can tell then.
+            await log.ends(range(shape.partitions), settings.start_timeout_ms)
+        except BaseException:
+            await log.close()
+            raise
+        return log
 
     async def _probe(self, timeout_ms: int) -> object:
         return await self._ends.ask([0], timeout_ms)

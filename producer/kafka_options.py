@@ -23,8 +23,6 @@ def client_options(settings: ServerSettings) -> dict[str, Any]:
         "reconnect.backoff.ms": 50,
         # A broker that comes back is found within this; the default of 10 s makes an outage longer than it was.
         "reconnect.backoff.max.ms": 1_000,
-        # One client, one connection to each broker that it needs; a leader is found again quickly after a move.
-        "topic.metadata.refresh.fast.interval.ms": 50,
         "logger": logger,
         **{name: secret.reveal() for name, secret in settings.kafka_properties.items()},
     }

@@ -80,8 +80,8 @@ class KafkaWriter:
             if error is not None:
                 future.set_exception(self._fate(error, sent.size_bytes))
             elif offset < 0:
-                # An earlier try was written and its answer lost; the broker knows it and does not say where it is.
-                future.set_exception(ProduceUnknown("the log has the record and did not say where"))
+                # The broker took this for a repetition: an earlier try was written, or a later batch of ours.
+                future.set_exception(ProduceUnknown("the log says that it has the record, and not where"))
             else:
                 future.set_result(offset)
 
