@@ -29,7 +29,7 @@ WAYS = ("decode", "fold", "load", "append")
 
 def fold_figures(path: Path, events: int = 200_000, rounds: int = 3) -> dict[str, Any]:
     """CPU time in µs per event, and ratios to the bare decode (1 is as fast, 0.5 takes twice as long). `memory`:
-    peak bytes per event of a loaded session beside the bytes of its lines. Raises LedgerError for a damaged log."""
+    peak bytes per event of a loaded session beside the bytes of its lines. Raises LedgerError for damage."""
     log = StoredLog(path.read_bytes())
     once = list(log)
     header = Header(id="bench", created_at=0, contract="v4" if log.contract == "v4" else "v0")
