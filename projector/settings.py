@@ -20,7 +20,7 @@ class ProjectorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     group: Annotated[str, Meta(min_length=1)] = "surfacelog-projector"
     member: str = ""
-    batch_records: Count = 2000
+    batch_records: Count = 5000
     fetch_wait_ms: Annotated[int, Meta(ge=1, le=60_000)] = 250
     call_values: Count = 1000
     call_bytes: Annotated[int, Meta(ge=1024)] = 1 << 20

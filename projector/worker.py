@@ -17,11 +17,13 @@ from projector.settings import ProjectorSettings
 from projector.site import Site, make_site
 from projector.states import States
 from projector.trouble import Halted, Moved
+from surfacelog.errors import ProtocolError
 
 __all__ = ["Worker"]
 
 logger = logging.getLogger(__name__)
 BACKOFF_MS_MIN = 20
+FAILURES_MAX = 20
 
 
 class Worker:
@@ -63,18 +65,29 @@ class Worker:
         """Projects until `stop`. Raises only what is no fault of a record, the log or the cache."""
         settings = self.settings
         member = settings.member or uuid4().hex
-        async with self.log.consumer(settings.group, member) as consumer:
-            while not self._stopping:
-                await self.step(consumer)
+        while not self._stopping:
+            self._forget(Batch({}, lost=tuple(self.projections)))
+            async with self.log.consumer(settings.group, member) as consumer:
+                failures = 0
+                # A client that was fenced, or that lost its way, never comes back; a new one does.
+                while not self._stopping and failures < FAILURES_MAX:
+                    failures = 0 if await self.step(consumer) else failures + 1
 
-    async def step(self, consumer: LogConsumer) -> None:
-        """One fetch and all that it brings."""
+    async def step(self, consumer: LogConsumer) -> bool:
+        """One fetch and all that it brings; False when the log did not answer."""
         try:
             batch = await consumer.fetch(self.settings.batch_records, self._wait_ms())
         except Unavailable as error:
             logger.warning("the log does not answer: %s", error)
             await asyncio.sleep(self.settings.fetch_wait_ms / 1000)
-            return
+            return False
+        except ProtocolError as error:
+            # The log no longer has what comes next: opening the partition anew looks at it closely.
+            partition = error.detail.get("partition")
+            if partition not in self.projections:
+                raise
+            self._later(consumer, partition, error)
+            return True
         self._forget(batch)
         now = asyncio.get_running_loop().time()
         for partition in batch.assigned:
@@ -84,6 +97,7 @@ class Worker:
         await asyncio.gather(*(self._project(consumer, *item) for item in batch.records.items()))
         await self._look_around(consumer)
         await self._mend(consumer)
+        return True
 
     async def once(self) -> None:
         """Projects every partition, without a group, up to the log's end as it was at the start. For batch work;
@@ -184,6 +198,9 @@ class Worker:
         for partition in quiet:
             projection = self.projections[partition]
             self._looked_at[partition] = now
+            if ends.get(partition, projection.place.next) < projection.place.next:
+                self._later(consumer, partition, Moved("the log ends before what was folded"))
+                continue
             if partition in ends:
                 self.metrics.lag_records.labels(str(partition)).set(
                     max(ends[partition] - projection.place.next, 0)

@@ -248,6 +248,25 @@ async def test_a_log_that_is_not_the_one_that_was_known_is_reported_and_never_sk
     assert view.state.next_seq == 9
 
 
+async def test_a_log_that_is_cut_under_a_running_worker_is_noticed(
+    topic: MemoryTopic, log: MemoryLog, cache: MemoryCache
+) -> None:
+    writer = LogWriter(log)
+    key = await writer.open("s")
+    for number in range(9):
+        await writer.say(key, str(number))
+    worker = worker_of(log, cache)
+    running = asyncio.create_task(worker.run())
+    await until(lambda: worker.projections and worker.projections[0].place.next == 10)
+    topic.truncate_from(0, 6)
+    await until(lambda: worker.halted)
+    worker.stop()
+    await running
+    view = await view_of(cache, log, key)
+    assert view.checkpoint is not None
+    assert view.checkpoint.halted == "log-truncated"
+
+
 async def test_an_emptied_cache_heals_without_any_new_record(log: MemoryLog, cache: MemoryCache) -> None:
     writer = LogWriter(log)
     key = await writer.open("s")
