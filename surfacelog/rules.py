@@ -240,10 +240,10 @@ def check_targets(
             _refuse("offload-target-wrong-type", f"seq {seq} is neither a user/message nor a tool/result")
         if not all(map(_is_seq, indexes)) or any(a >= b for a, b in pairwise(indexes)):
             _refuse("offload-indexes-invalid", "imageIndexes are non-negative and strictly increasing")
-        if indexes[-1] >= old.images:
-            _refuse("offload-image-missing", f"seq {seq} has {old.images} images")
         if not set(old.offloaded).isdisjoint(indexes):
             _refuse("offload-already", f"an image of seq {seq} is offloaded already")
+        if indexes[-1] >= old.images:
+            _refuse("offload-image-missing", f"seq {seq} has {old.images} images")
         new = msgspec.structs.replace(old, offloaded=tuple(sorted((*old.offloaded, *indexes))))
         changed.append((position, old, new))
     return tuple(changed)
