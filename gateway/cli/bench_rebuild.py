@@ -3,7 +3,7 @@
 import asyncio
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -43,7 +43,10 @@ Figures = dict[str, Any]
 class Story:
     """Sessions that grow by user messages and are compacted now and then; hands out their records."""
 
-    def __init__(self, sessions: int, replaces: float, per_commit: int, reply: str = "") -> None:
+    def __init__(
+        self, sessions: int, replaces: float, per_commit: int, reply: str = "", body_bytes: int = BODY_BYTES
+    ) -> None:
+        self._body_bytes = body_bytes
         self._keys = [record_key(TENANT, f"s{number}") for number in range(sessions)]
         self._states = [SessionState() for _ in range(sessions)]
         self._replaces = replaces
@@ -62,24 +65,30 @@ class Story:
         """Commits of so many events together."""
         for number in range(0, events, self._per_commit):
             place = self._random.randrange(len(self._keys))
-            state = self._states[place]
-            lines = []
-            nodes = state.surface.nodes
-            if len(nodes) > REPLACED_NODES and self._random.random() < self._replaces * self._per_commit:
-                lines.append(encode_line(_draft(number, nodes[:REPLACED_NODES]), state.next_seq, 1))
-            while len(lines) < self._per_commit:
-                lines.append(encode_line(_draft(number + len(lines)), state.next_seq + len(lines), 1))
-            value = b"\n".join(lines)
-            record = Record(
-                "commit", mint_id(), value, state.chain, state.fence, state.next_seq, reply=self._reply
-            )
-            verdict = preview(state, record)
-            assert verdict.outcome == "accepted", verdict
-            yield self._keys[place], record
+            nodes = self._states[place].surface.nodes
+            compacts = len(nodes) > REPLACED_NODES and self._random.random() < self._replaces * self._per_commit
+            drafts = [_draft(number, self._body_bytes, nodes[:REPLACED_NODES])] if compacts else []
+            while len(drafts) < self._per_commit:
+                drafts.append(_draft(number + len(drafts), self._body_bytes))
+            yield self._record(place, drafts)
+
+    def compaction(self) -> tuple[bytes, Record]:
+        """A commit that replaces the first nodes of the first session."""
+        nodes = self._states[0].surface.nodes
+        return self._record(0, [_draft(0, self._body_bytes, nodes[:REPLACED_NODES])])
+
+    def _record(self, place: int, drafts: list[Draft]) -> tuple[bytes, Record]:
+        state = self._states[place]
+        lines = [encode_line(draft, state.next_seq + index, 1) for index, draft in enumerate(drafts)]
+        value = b"\n".join(lines)
+        record = Record("commit", mint_id(), value, state.chain, state.fence, state.next_seq, reply=self._reply)
+        verdict = preview(state, record)
+        assert verdict.outcome == "accepted", verdict
+        return self._keys[place], record
 
 
-def _draft(number: int, replaced: list[int] | None = None) -> Draft:
-    text = f"event {number} ".ljust(BODY_BYTES - 100, ".")
+def _draft(number: int, body_bytes: int, replaced: list[int] | None = None) -> Draft:
+    text = f"event {number} ".ljust(body_bytes - 100, ".")
     data = Raw(
         msgspec.json.encode({"id": f"m{number}", "role": "user", "content": [{"type": "text", "text": text}]})
     )
@@ -113,6 +122,7 @@ async def _measure(servers: ServerSettings, events: int, sessions: int, per_comm
             found["ratio"] = found["rate"] / figures["bare_consumer"]
             figures[f"workers_{workers}"] = found
         figures["lag_ms"] = await _lag(servers, cache, log, story, rate)
+        figures["neighbours_ms"] = await _neighbours(cache)
         figures["memory"] = {str(count): await _memory(cache, count) for count in (20, 1000)}
     finally:
         await cache.close()
@@ -249,6 +259,39 @@ async def _lag(servers: ServerSettings, cache: Cache, log: EventLog, story: Stor
         await asyncio.gather(listening, return_exceptions=True)
     cuts = statistics.quantiles(times, n=100)
     return {"commits": len(commits), "heard": len(times), "p50": cuts[49], "p99": cuts[98]}
+
+
+async def _neighbours(cache: Cache, messages: int = 500, message_bytes: int = 100_000) -> Figures:
+    """How long a small read of the same server takes while a session of 50 MB is compacted, and before."""
+    log = MemoryLog(MemoryTopic(partitions=1, topic=f"b{mint_id()[-8:]}"))
+    story = Story(1, 0, 1, body_bytes=message_bytes)
+    worker = Worker(log, cache, ProjectorSettings())
+    for source in (story.opens(), story.commits(messages)):
+        for key, record in source:
+            await log.produce(0, key, record.headers(), record.value, 1000)
+    await worker.once()
+    times: list[float] = []
+
+    async def read() -> None:
+        while True:
+            started = time.perf_counter()
+            await cache.call("HGET", make_site(log, cache, 0, ProjectorSettings()).keys.checkpoint, b"next")
+            times.append((time.perf_counter() - started) * 1000)
+
+    async def measured(work: Awaitable[object]) -> float:
+        times.clear()
+        reading = asyncio.create_task(read())
+        await work
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        return statistics.quantiles(times, n=100)[98]
+
+    quiet = await measured(asyncio.sleep(1))
+    key, record = story.compaction()
+    await log.produce(0, key, record.headers(), record.value, 1000)
+    started = time.perf_counter()
+    busy = await measured(worker.once())
+    return {"quiet_p99": quiet, "compacting_p99": busy, "compaction": (time.perf_counter() - started) * 1000}
 
 
 async def _memory(cache: Cache, messages: int) -> Figures:
