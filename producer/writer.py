@@ -29,6 +29,8 @@ __all__ = ["SessionWriter"]
 FINAL_CODES = frozenset({"too-large", "overloaded", "bad-request", "malformed"})
 # These are states of affairs that an operator ends, not a backlog that passes.
 STANDING_CODES = frozenset({"faulted", "log-truncated"})
+# Many that wait for one lock must not keep the cache busy with asking.
+LOCK_RETRY_MS_MAX = 40
 # Key and headers are never longer than this; most records need not be measured to the byte.
 OVERHEAD_BYTES_MAX = 8192
 _log = logging.getLogger("surfacelog.producer")
@@ -56,6 +58,7 @@ class SessionWriter:
         self._idle = idle
         self._yielding = False
         self._yield_until = 0.0
+        self._lock_pause_ms = engine.limits.lock_retry_ms
         self._active_at = 0.0
 
     @property
@@ -297,8 +300,10 @@ class SessionWriter:
             return
         self._saw(seen)
         if lock is None:
-            await self._pause(self._engine.limits.lock_retry_ms)
+            await self._pause(self._lock_pause_ms)
+            self._lock_pause_ms = min(self._lock_pause_ms * 2, LOCK_RETRY_MS_MAX)
             return
+        self._lock_pause_ms = self._engine.limits.lock_retry_ms
         self._lock.taken(lock, asked_at)
         if not len(self._flight) and not self._adopt(seen):
             await self._pause(self._engine.limits.lock_retry_ms)
