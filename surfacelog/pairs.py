@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from surfacelog.errors import ContractError
 from surfacelog.node import Node
 
-__all__ = ["Calls", "check_pairs", "close_call", "keeps_pair", "open_calls"]
+__all__ = ["Calls", "check_pairs", "close_call", "open_calls", "same_calls"]
 
 Calls = tuple[dict[str, int], dict[str, int]]
 
@@ -32,11 +32,9 @@ def close_call(opened: dict[str, int], call: str, paired: bool) -> tuple[int, Ca
     return pair, (opened, after)
 
 
-def keeps_pair(kind: str, made: Sequence[str], old: Node) -> bool:
-    """Whether an event that replaces just `old` takes over its pair: the same result, or the same calls."""
-    if kind == "tool/result":
-        return old.type == kind
-    return bool(made) and sorted(made) == sorted(old.calls)
+def same_calls(made: Sequence[str], old: Node) -> bool:
+    """Whether the calls are those of the node, in any order: a message rewritten so takes over its pair."""
+    return sorted(made) == sorted(old.calls)
 
 
 def check_pairs(removed: Sequence[Node], position: int, entries: Sequence[Node], opened: dict[str, int]) -> None:

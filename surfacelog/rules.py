@@ -149,13 +149,13 @@ def check_header(data: dict[str, Json], blocks: Blocks, headers: Mapping[int, To
 
 def position_of(seq: int, seqs: Sequence[int]) -> int:
     """Where the node stands on the surface, or -1. Most ranges lie near the end, so that is searched first."""
-    behind = max(len(seqs) - _NEAR, 0)
+    behind = len(seqs) - _NEAR
     try:
-        return seqs.index(seq, behind)
+        return seqs.index(seq, behind) if behind > 0 else seqs.index(seq)
     except ValueError:
         pass
     try:
-        return seqs.index(seq, 0, behind)
+        return seqs.index(seq, 0, max(behind, 0))
     except ValueError:
         return -1
 

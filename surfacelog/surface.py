@@ -16,7 +16,7 @@ from surfacelog.errors import ContractError
 from surfacelog.events import Checked, Event, values_of
 from surfacelog.lossless import read_again
 from surfacelog.node import Node, Plan
-from surfacelog.pairs import Calls, check_pairs, close_call, keeps_pair, open_calls
+from surfacelog.pairs import Calls, check_pairs, close_call, open_calls, same_calls
 from surfacelog.tools import ToolTable, table_of
 
 __all__ = ["Node", "Plan", "Surface", "ToolTable"]
@@ -201,9 +201,10 @@ class Surface:
         position, removed = rules.check_span(span, sources, self._seqs, self._entries)
         if kind == "tool/result":
             rules.check_rewrite(digest, removed)
+            return position, removed, removed[0].answers, None
         if position == 0 and self._contract.strict:
             rules.check_head(kind, removed)
-        if len(removed) == 1 and keeps_pair(kind, made, removed[0]):
+        if made and len(removed) == 1 and same_calls(made, removed[0]):
             return position, removed, removed[0].answers, None
         if self._paired:
             check_pairs(removed, position, self._entries, self.open_calls)
