@@ -41,6 +41,7 @@ class AskMaker:
         expected_seq: int | None = None,
         keyed: bool = False,
         since: int = 0,
+        logged: bool = False,
         span: Sequence[int] = (),
     ) -> Ask:
         """1 to 3 events; with `span` (seqs of nodes side by side on the surface) the first replaces them."""
@@ -51,7 +52,9 @@ class AskMaker:
         if span:
             drafts[0] = replacement(marks[0], span)
         key = f"k{number}" if keyed else None
-        return Ask(number, client, session, "commit", tuple(drafts), marks, fence, expected_seq, key, since)
+        return Ask(
+            number, client, session, "commit", tuple(drafts), marks, fence, expected_seq, key, since, logged
+        )
 
 
 def _user(mark: str) -> Raw:

@@ -11,8 +11,9 @@ from producer.claims import Claimed
 from producer.opening import Created
 from producer.producer import Producer
 from sim.cluster import Cluster
-from sim.evidence import TRANSIENT, Answer, Ask, Read
+from sim.evidence import TRANSIENT, Answer, Ask
 from sim.processes import Gone, ProducerProcess
+from sim.readers import Reader
 from sim.world import World
 from surfacelog.errors import LedgerError
 from surfacelog.header import Header
@@ -34,8 +35,9 @@ class Client:
         self.tenant, _, self.session = key.decode().partition("/")
         self.head = 0
         self.own: list[tuple[int, int]] = []
+        self.keyed: list[Ask] = []
+        self._reader = Reader(world, cluster, name, key)
         self.fence: str | None = None
-        self.gone = False
 
     async def open(self) -> None:
         """Creates the session; keeps on until it is told that it is there."""
@@ -51,8 +53,11 @@ class Client:
         chance = self.world.chance
         for _ in range(operations):
             await chance.choices(
-                (self._write, self._burst, self._read, self._claim, self._release, self._doze, self._delete),
-                (50, 14, 18, 6, 5, 6, 1),
+                (
+                    *(self._write, self._burst, self._hedge, self._repeat, self._misuse, self._read),
+                    *(self._claim, self._release, self._doze, self._delete),
+                ),
+                (44, 12, 5, 5, 1, 16, 6, 5, 6, 1),
             )[0]()
             if chance.random() < (0.1 if self.world.temper.busy else 0.3):
                 await asyncio.sleep(chance.random() * chance.choice((0.01, 0.1, 0.6)))
@@ -64,6 +69,26 @@ class Client:
         """Several at once, as a pipelining client sends them."""
         plans = [self._plan() for _ in range(self.world.chance.choice((2, 3, 5)))]
         await asyncio.gather(*(self._append(plan) for plan in plans))
+
+    async def _hedge(self) -> None:
+        """The same keyed request twice at once, as a gateway does that lost patience."""
+        ask = msgspec.structs.replace(self._plan(), logged=False)
+        ask = msgspec.structs.replace(ask, idempotency=f"k{ask.number}", since=self.head)
+        self.keyed.append(ask)
+        await asyncio.gather(self._append(ask), self._append(ask))
+
+    async def _repeat(self) -> None:
+        """An old request again, whatever it was told the first time."""
+        if self.keyed:
+            await self._append(self.world.chance.choice(self.keyed))
+
+    async def _misuse(self) -> None:
+        """A key of an old request for another one."""
+        if self.keyed:
+            other = self.world.chance.choice(self.keyed)
+            await self._append(
+                msgspec.structs.replace(self._plan(), idempotency=other.idempotency, since=other.since)
+            )
 
     def _plan(self) -> Ask:
         chance = self.world.chance
@@ -83,6 +108,8 @@ class Client:
 
     async def _append(self, ask: Ask) -> None:
         chance = self.world.chance
+        if ask.idempotency is not None and ask not in self.keyed:
+            self.keyed.append(ask)
         for _ in range(TRIES_MAX):
             answer = await self.attempt(ask)
             if answer.outcome == "accepted":
@@ -147,41 +174,12 @@ class Client:
             await asyncio.sleep(self.world.chance.choice((0.5, 1.5, 4.0)))
 
     async def _read(self) -> None:
-        """Reads the messages; every second time nothing older than what it was told."""
+        """Every second time nothing older than what it was told."""
         floor = self.head if self.world.chance.random() < 0.5 else 0
-        ask = self.world.asks.plain(self.name, self.key, "read")
-        self.world.evidence.asks[ask.number] = ask
-        before = self.world.end(self.key)
-        gateways = self.cluster.gateways()
-        if not gateways:
-            return
-        gateway = gateways[0]
-        try:
-            found = await gateway.ask(
-                lambda: gateway.reads.messages(self.tenant, self.session, min_seq=floor, wait_ms=500)
-            )
-        except Gone:
-            return
-        except LedgerError as refusal:
-            self._tell(Answer(ask.number, "rejected", before, self.world.end(self.key), refusal.code))
-            return
-        except Exception as error:
-            self.world.loop.note(f"read failed: {error!r}")
-            return
-        told = msgspec.json.decode(found.body, type=_Told)
-        self.world.loop.note(f"reads seq {told.seq}, generation {told.generation}, {len(told.messages)} messages")
-        self.world.evidence.reads.append(
-            Read(
-                self.name,
-                self.key,
-                told.seq,
-                told.generation,
-                tuple(bytes(body) for body in told.messages),
-                self.world.end(self.key),
-                floor=floor,
-            )
-        )
-        self.head = max(self.head, told.seq)
+        seen, answer = await self._reader.read(floor)
+        if answer is not None:
+            self._tell(answer)
+        self.head = max(self.head, seen)
 
     def _producer(self) -> ProducerProcess:
         producers = self.cluster.producers()
@@ -238,7 +236,13 @@ class Client:
             return None
         key = None if ask.idempotency is None else IdempotencyKey(ask.idempotency, ask.since)
         return await producer.append(
-            tenant, session, ask.drafts, expected_seq=ask.expected_seq, key=key, fence=ask.fence
+            tenant,
+            session,
+            ask.drafts,
+            expected_seq=ask.expected_seq,
+            key=key,
+            fence=ask.fence,
+            ack="logged" if ask.logged else "accepted",
         )
 
     def _tell(self, answer: Answer) -> Answer:
@@ -246,12 +250,6 @@ class Client:
         shown = f"seq {answer.seq} at offset {answer.offset}" if answer.outcome == "accepted" else answer.code
         self.world.loop.note(f"#{answer.ask} is {answer.outcome}: {shown} {answer.fence}{answer.commit_id}")
         return answer
-
-
-class _Told(msgspec.Struct):
-    seq: int
-    generation: int
-    messages: list[msgspec.Raw]
 
 
 def _shown(ask: Ask) -> str:

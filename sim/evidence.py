@@ -15,7 +15,8 @@ TRANSIENT = frozenset({"locked", "overloaded", "rebuilding", "unavailable", "unk
 class Ask(msgspec.Struct, frozen=True):
     """One request of a client; its retries are the same ask. `key`: the session's record key. `marks`: one unique
     text per event, which the event's data carries. `fence`: of the claim that the client writes under, or None.
-    `since`: the head that it knew when it first used its idempotency key. `owner`: of a claim."""
+    `since`: the head that it knew when it first used its idempotency key. `logged`: an answer from the log
+    alone will do. `owner`: of a claim."""
 
     number: int
     client: str
@@ -27,6 +28,7 @@ class Ask(msgspec.Struct, frozen=True):
     expected_seq: int | None = None
     idempotency: str | None = None
     since: int = 0
+    logged: bool = False
     takeover: bool = False
     owner: str = ""
 
@@ -51,16 +53,15 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Read(msgspec.Struct, frozen=True):
-    """One answer to a reader: the head it states and the messages it shows. `end_after` as in Answer; `floor`:
-    the highest seq that this reader had been told before it asked."""
+    """One answer to a reader: the head it states, the messages or the surface nodes (seqs) that it shows. `floor`:
+    the seq that the reader asked for at least."""
 
     client: str
     key: bytes
     next_seq: int
     generation: int
-    messages: tuple[bytes, ...]
-    end_after: int
-    chain: bytes = b""
+    messages: tuple[bytes, ...] | None
+    nodes: tuple[int, ...] | None = None
     floor: int = 0
 
 

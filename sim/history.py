@@ -34,7 +34,7 @@ class Step(msgspec.Struct, frozen=True):
 
 class History:
     """`lines`: the accepted events in order. `marks`: mark -> seqs of the events that carry it. `prefixes`:
-    head -> the messages then. `transcript`: seqs of append-origin events."""
+    head -> the (seq, message) nodes then. `transcript`: seqs of append-origin events."""
 
     def __init__(self, key: bytes, partition: int) -> None:
         self.key = key
@@ -46,7 +46,7 @@ class History:
         self.transcript: list[int] = []
         self.surface: list[tuple[int, bytes]] = []
         self.generation = 0
-        self.prefixes: dict[tuple[int, int], tuple[bytes, ...]] = {}
+        self.prefixes: dict[tuple[int, int], tuple[tuple[int, bytes], ...]] = {}
         self.epoch = 0
         self.holder = EMPTY_FENCE
 
@@ -64,7 +64,7 @@ class History:
             self._accepted(record, next_seq)
         head = (len(self.lines), self.generation)
         self.steps.append(Step(offset, record, verdict.told(), fence, holder, chain, next_seq, head))
-        self.prefixes.setdefault(head, tuple(body for _, body in self.surface))
+        self.prefixes.setdefault(head, tuple(self.surface))
 
     def _accepted(self, record: Record, next_seq: int) -> None:
         if record.kind == "claim":

@@ -83,7 +83,9 @@ def run() -> Run:
     good.commit(7, "m7")
     history = replay({0: good.rows})[KEY]
     for head in history.prefixes:
-        good.evidence.reads.append(Read("ann", KEY, head[0], head[1], history.prefixes[head], 9))
+        nodes = history.prefixes[head]
+        good.evidence.reads.append(Read("ann", KEY, *head, tuple(body for _, body in nodes)))
+        good.evidence.reads.append(Read("ann", KEY, *head, None, tuple(seq for seq, _ in nodes)))
     return good
 
 
@@ -144,14 +146,13 @@ PLANTED: list[tuple[str, Callable[[Evidence, History], None]]] = [
     ("superseded_is_silent", lambda evidence, history: _alter(evidence, 6, outcome="accepted")),
     ("ids_final", lambda evidence, history: _accept_again(history, 6)),
     ("ids_final", lambda evidence, history: _accept_again(history, 1)),
-    ("one_history", lambda evidence, history: evidence.reads.append(Read("bob", KEY, 2, 0, (), 9))),
-    ("one_history", lambda evidence, history: evidence.reads.append(Read("bob", KEY, 3, 0, (b"x",) * 3, 9))),
+    ("one_history", lambda evidence, history: evidence.reads.append(Read("bob", KEY, 2, 0, ()))),
+    ("one_history", lambda evidence, history: evidence.reads.append(Read("bob", KEY, 3, 0, (b"x",) * 3))),
     (
         "one_history",
-        lambda evidence, history: evidence.reads.append(
-            Read("bob", KEY, 1, 0, history.prefixes[1, 0], 9, floor=3)
-        ),
+        lambda evidence, history: evidence.reads.append(Read("bob", KEY, 1, 0, None, (0,), floor=3)),
     ),
+    ("one_history", lambda evidence, history: evidence.reads.append(Read("bob", KEY, 3, 0, None, (0, 2, 1)))),
     (
         "replay_decides_alike",
         lambda evidence, history: _alter_step(
