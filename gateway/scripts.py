@@ -106,7 +106,7 @@ def _transcript(data: TwinData, keys: Sequence[bytes], args: Sequence[Argument])
             last = _place_of(data, keys[5], count, min(high, tail - 1))
             end = min(last + 1, place + window) * ENTRY_BYTES - 1
             entries = _quiet(data, "GETRANGE", keys[5], place * ENTRY_BYTES, end) or b""
-    whole = (_quiet(data, "LLEN", keys[6]) or 0) == int(data.call("HGET", keys[3], b"transcript") or 0)
+    whole = _quiet(data, "LLEN", keys[6]) == int(_quiet(data, "HGET", keys[3], b"transcript") or 0)
     return [*seen, tail, seqs, bodies, entries, 1 if whole else None]
 
 

@@ -42,7 +42,7 @@ class Planted:
         await cache.call("HSET", checkpoint, b"next", b"300", b"target", b"0", b"halted", b"")
         await cache.call("HSET", directory, b"t/s", b'[5,"open",200]')
         fields = (b"status", b"open", b"open", OPEN, b"next", b"%d" % NEXT, b"content", b"2", b"messages", b"4")
-        await cache.call("HSET", meta, *fields, b"mk", b"2:abc", b"header", b"{}")
+        await cache.call("HSET", meta, *fields, b"mk", b"2:abc", b"transcript", b"%d" % len(SEQS))
         await cache.call("RPUSH", self.messages + b"2:abc", b"m0", b"m1", b"m2", b"m3")
         await cache.call("SET", self.surface, b"[0]\n[3]\n")
         await cache.call("RPUSH", self.tail, *TAIL)
