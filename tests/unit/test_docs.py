@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,6 +50,19 @@ def test_every_command_in_the_readme_exists() -> None:
 
 def code_of(text: str) -> list[str]:
     return [line for block in re.findall(r"```\w*\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+
+
+async def test_the_python_of_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert block is not None
+    body = "".join(f"    {line}\n" for line in block[1].splitlines())
+    scope: dict[str, Any] = {}
+    exec(f"async def run():\n{body}", scope)  # noqa: S102 - it is our own
+    await scope["run"]()
+    assert "hello" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
