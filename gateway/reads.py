@@ -14,6 +14,7 @@ from surfacelog.claim import Claim
 from surfacelog.errors import LedgerError, ProtocolError
 from surfacelog.header import read_header
 from surfacelog.keys import SessionKeys
+from surfacelog.snapshot import header_of
 from surfacelog.surface import Node
 from surfacelog.token import Token, read_token
 
@@ -91,7 +92,7 @@ class Reads:
     async def session(self, tenant: str, session: str, *, min_seq: int = 0, wait_ms: int = WAIT_MS) -> Answer:
         """Header and head."""
         found = await self._session(tenant, session, b"head", min_seq, wait_ms)
-        told = await self._head_of(session, found) | {"header": msgspec.Raw(_fields(found)[b"header"])}
+        told = await self._head_of(session, found) | {"header": msgspec.Raw(header_of(_fields(found)))}
         return Answer(msgspec.json.encode(told), found.seq, found.generation, _token_of(found))
 
     async def surface(self, tenant: str, session: str, *, min_seq: int = 0, wait_ms: int = WAIT_MS) -> Answer:
@@ -173,7 +174,7 @@ def _fields(found: View) -> dict[bytes, bytes]:
 def _head_of(session: str, found: View) -> dict[str, object]:
     meta = _fields(found)
     claim = _claim.decode(meta[b"claim"])
-    inherited = read_header(meta[b"header"]).inherited_event_count
+    inherited = read_header(header_of(meta)).inherited_event_count
     return {
         "id": session,
         "status": "faulted" if found.faulted else meta[b"status"].decode(),

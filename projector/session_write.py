@@ -33,10 +33,12 @@ OLD_MESSAGES_TTL_MS = 60_000
 
 
 class TailBounds(msgspec.Struct, frozen=True):
-    """How much of the newest events a session keeps beside its messages. Bodies are held once: keep it small."""
+    """How much of the newest events a session keeps beside its messages. Bodies are held once, so it is small: at
+    most a `share`-th of the messages, too."""
 
     events_max: int = 16
     size_bytes_max: int = 2048
+    share: int = 20
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -106,7 +108,8 @@ def write_session(
     else:
         message_bytes = _write_messages(call, session, held, delta, pointer, lengths, staged_bytes)
         _write_surface(call, held, delta, lengths)
-        tail = _write_tail(call, held, delta.lines, bounds)
+        size_bytes_max = min(bounds.size_bytes_max, message_bytes // bounds.share)
+        tail = _write_tail(call, held, delta.lines, bounds.events_max, size_bytes_max)
         lengths[TAIL] = len(tail)
         digests = _write_tables(call, held, delta, lengths)
     _write_windows(call, held, delta, lengths)
@@ -171,14 +174,16 @@ def _write_surface(call: Call, held: Held, delta: Delta, lengths: list[int]) -> 
         lengths[OFFSETS] += len(packed)
 
 
-def _write_tail(call: Call, held: Held, lines: Sequence[bytes], bounds: TailBounds) -> deque[int]:
+def _write_tail(
+    call: Call, held: Held, lines: Sequence[bytes], events_max: int, size_bytes_max: int
+) -> deque[int]:
     """The tail is always the session's newest events without a gap, so one that is too large empties it."""
     if not lines:
         return held.tail
     sizes = deque(held.tail)
     sizes.extend(map(len, lines))
     total, dropped = sum(sizes), 0
-    while sizes and (len(sizes) > bounds.events_max or total > bounds.size_bytes_max):
+    while sizes and (len(sizes) > events_max or total > size_bytes_max):
         total -= sizes.popleft()
         dropped += 1
     old = len(held.tail)

@@ -18,6 +18,7 @@ from surfacelog.surface import Node, Surface, ToolTable
 __all__ = [
     "Pieces",
     "header_entry",
+    "header_of",
     "meta_of",
     "pieces",
     "restore",
@@ -30,6 +31,7 @@ _counts = msgspec.json.Decoder(dict[str, int])
 _claim = msgspec.json.Decoder(Claim)
 _tools = msgspec.json.Decoder(dict[str, str])
 
+HEADER_PART_BYTES = 64
 Fields = Mapping[bytes, bytes]
 
 
@@ -51,7 +53,7 @@ def meta_of(state: SessionState) -> dict[bytes, bytes]:
     return {
         b"status": state.status.encode(),
         b"open": state.open_id.encode(),
-        b"header": state.header_raw,
+        **_header_fields(state.header_raw),
         b"first": b"%d" % state.first_offset,
         b"last": b"%d" % state.last,
         b"next": b"%d" % state.next_seq,
@@ -68,6 +70,22 @@ def meta_of(state: SessionState) -> dict[bytes, bytes]:
         b"ordinal": b"%d" % state.ordinal,
         b"floor": b"%d" % state.keys_floor,
     }
+
+
+def _header_fields(raw: bytes) -> dict[bytes, bytes]:
+    # Redis keeps a hash in half of the space while no value of it has more than 64 bytes.
+    return {
+        b"header%d" % place if place else b"header": raw[place : place + HEADER_PART_BYTES]
+        for place in range(0, max(len(raw), 1), HEADER_PART_BYTES)
+    }
+
+
+def header_of(meta: Fields) -> bytes:
+    """The session header in a `meta` hash, as it came in the `open` record; raises KeyError without one."""
+    found, place = meta[b"header"], HEADER_PART_BYTES
+    while (part := meta.get(b"header%d" % place)) is not None:
+        found, place = found + part, place + HEADER_PART_BYTES
+    return found
 
 
 def header_entry(table: ToolTable) -> bytes:
@@ -101,7 +119,7 @@ def restore(found: Pieces) -> SessionState:
     state = SessionState()
     state.status = meta[b"status"].decode()
     state.open_id = meta[b"open"].decode()
-    state.header_raw = bytes(meta[b"header"])
+    state.header_raw = header_of(meta)
     try:
         state.header = read_header(state.header_raw)
     except LedgerError as error:
