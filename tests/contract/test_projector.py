@@ -91,10 +91,11 @@ async def test_a_lost_key_is_noticed_and_only_its_session_is_folded_anew(
     keys = [await writer.open(name) for name in names]
     worker = make_worker(log, cache)
     for key in keys:
-        # A tail is kept beside a session of some size only.
-        await writer.say(key, "x" * 40_000)
         for _ in range(10):
             await writer.step(key)
+        # A tail is kept beside a session of some size only.
+        for _ in range(40):
+            await writer.say(key, "x" * 700)
         await writer.commit(key, user("keyed"), claim=KeyClaim("aa", "bb", 0))
     await worker.once()
     own = partition_keys(log, keys[0]).session(keys[0])
