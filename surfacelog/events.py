@@ -100,7 +100,7 @@ def check_lines(lines: Iterable[bytes]) -> Iterator[Checked]:
     """As `check_line`, line by line."""
     decode, search = _checked.decode, lossless.ZERO.search
     for line in lines:
-        if len(line) > _LONG_BYTES:
+        if len(line) > _FLAT_BYTES:
             yield _check_long(line)
             continue
         try:
@@ -110,8 +110,6 @@ def check_lines(lines: Iterable[bytes]) -> Iterator[Checked]:
             continue
         if search(line) is not None:
             lossless.check_decoded(line, _LINE_DEPTH_MAX)
-        elif len(line) > _FLAT_BYTES:
-            lossless.check_depth(line, _LINE_DEPTH_MAX)
         if event.ignorable is False:
             raise _not_ignorable()
         yield event
@@ -122,9 +120,10 @@ def _not_ignorable() -> ContractError:
 
 
 def _check_long(line: bytes) -> Checked:
-    known = _recognise(line)
-    if known is not None:
-        return known
+    if len(line) > _LONG_BYTES:
+        known = _recognise(line)
+        if known is not None:
+            return known
     try:
         event = _checked.decode(line)
     except _Unread:
@@ -132,7 +131,8 @@ def _check_long(line: bytes) -> Checked:
     lossless.check_decoded(line, _LINE_DEPTH_MAX)
     if event.ignorable is False:
         raise _not_ignorable()
-    _remember(line)
+    if len(line) > _LONG_BYTES:
+        _remember(line)
     return event
 
 
