@@ -24,6 +24,7 @@ __all__ = ["Worker"]
 logger = logging.getLogger(__name__)
 BACKOFF_MS_MIN = 20
 FAILURES_MAX = 20
+HALTED_RETRY_S = 10.0
 
 
 class Worker:
@@ -48,8 +49,8 @@ class Worker:
         self._retry_at: dict[int, float] = {}
         self._backoff_ms: dict[int, int] = {}
         self._halted: set[int] = set()
-        self._looked_at: dict[int, float] = {}
-        self._mended_at: dict[int, float] = {}
+        self._moved_at: dict[int, float] = {}
+        self._look_at = 0.0
         self._stopping = False
 
     @property
@@ -96,7 +97,6 @@ class Worker:
         await asyncio.gather(*(self._open(consumer, partition) for partition in due))
         await asyncio.gather(*(self._project(consumer, *item) for item in batch.records.items()))
         await self._look_around(consumer)
-        await self._mend(consumer)
         return True
 
     async def once(self) -> None:
@@ -138,8 +138,7 @@ class Worker:
                 projection.drop()
             self._retry_at.pop(partition, None)
             self._backoff_ms.pop(partition, None)
-            self._looked_at.pop(partition, None)
-            self._mended_at.pop(partition, None)
+            self._moved_at.pop(partition, None)
             self._halted.discard(partition)
         for partition in batch.lost:
             self.projections.pop(partition, None)
@@ -159,7 +158,8 @@ class Worker:
             self._retry_at.pop(partition, None)
             self._backoff_ms.pop(partition, None)
             self._halted.discard(partition)
-            self._looked_at[partition] = asyncio.get_running_loop().time()
+            self.metrics.halted.set(len(self._halted))
+            self._moved_at[partition] = asyncio.get_running_loop().time()
             logger.info(
                 "projecting partition %d from offset %d (target %d)", partition, start, projection.place.target
             )
@@ -179,51 +179,34 @@ class Worker:
             self._later(consumer, partition, error)
         else:
             self._backoff_ms.pop(partition, None)
-            self._looked_at[partition] = asyncio.get_running_loop().time()
+            self._moved_at[partition] = asyncio.get_running_loop().time()
 
     async def _look_around(self, consumer: LogConsumer) -> None:
-        """A cache that was emptied must heal even where nothing new arrives."""
+        """What was lost or damaged must heal even where nothing new arrives."""
         now = asyncio.get_running_loop().time()
-        quiet = [
-            partition
-            for partition, at in self._looked_at.items()
-            if now - at >= self.settings.idle_ms / 1000 and partition not in self._retry_at
-        ]
-        if not quiet:
+        if now < self._look_at:
             return
+        self._look_at = now + self.settings.idle_ms / 1000
+        partitions = [partition for partition in self._moved_at if partition not in self._retry_at]
         try:
-            ends = await self.log.ends(quiet, self.settings.log_timeout_ms)
+            ends = await self.log.ends(partitions, self.settings.log_timeout_ms)
         except Unavailable:
             ends = {}
-        for partition in quiet:
-            projection = self.projections[partition]
-            self._looked_at[partition] = now
-            if ends.get(partition, projection.place.next) < projection.place.next:
-                self._later(consumer, partition, Moved("the log ends before what was folded"))
-                continue
-            if partition in ends:
-                self.metrics.lag_records.labels(str(partition)).set(
-                    max(ends[partition] - projection.place.next, 0)
-                )
-            try:
-                await projection.tick()
-            except (Moved, Unavailable, CacheUnavailable) as error:
-                self._later(consumer, partition, error)
+        await asyncio.gather(*(self._look(consumer, partition, ends.get(partition)) for partition in partitions))
 
-    async def _mend(self, consumer: LogConsumer) -> None:
-        """What was found damaged must heal even where nothing new can be written any more."""
-        now = asyncio.get_running_loop().time()
-        for partition in list(self._looked_at):
-            if (
-                partition in self._retry_at
-                or now - self._mended_at.get(partition, 0.0) < self.settings.idle_ms / 1000
-            ):
-                continue
-            self._mended_at[partition] = now
-            try:
-                await self.projections[partition].mend()
-            except (Moved, Unavailable, CacheUnavailable) as error:
-                self._later(consumer, partition, error)
+    async def _look(self, consumer: LogConsumer, partition: int, end: int | None) -> None:
+        projection = self.projections[partition]
+        quiet_s = asyncio.get_running_loop().time() - self._moved_at[partition]
+        try:
+            if end is not None:
+                if end < projection.place.next:
+                    raise Moved("the log ends before what was folded")
+                self.metrics.lag_records.labels(str(partition)).set(end - projection.place.next)
+            if quiet_s >= self.settings.idle_ms / 1000:
+                await projection.tick()
+            await projection.mend()
+        except (Moved, Unavailable, CacheUnavailable) as error:
+            self._later(consumer, partition, error)
 
     def _later(self, consumer: LogConsumer, partition: int, error: Exception) -> None:
         consumer.pause(partition)
@@ -237,8 +220,9 @@ class Worker:
         )
 
     def _halt(self, partition: int, halt: Halted) -> None:
-        self._retry_at.pop(partition, None)
-        self._looked_at.pop(partition, None)
+        # Looked at again now and then: whoever repairs the log, or drops the cache, need not know of workers.
+        self._retry_at[partition] = asyncio.get_running_loop().time() + HALTED_RETRY_S
+        self._moved_at.pop(partition, None)
         self._halted.add(partition)
         self.metrics.halted.set(len(self._halted))
         logger.error("partition %d stands still, %s: %s", partition, halt.code, halt.message)
