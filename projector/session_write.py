@@ -33,12 +33,16 @@ OLD_MESSAGES_TTL_MS = 60_000
 
 
 class TailBounds(msgspec.Struct, frozen=True):
-    """How much of the newest events a session keeps beside its messages. Bodies are held once, so it is small: at
-    most a `share`-th of the messages, too."""
+    """How much of the newest events a session keeps beside its messages. Bodies are held once, so it is small, and
+    at most a `share`-th of the messages."""
 
-    events_max: int = 16
-    size_bytes_max: int = 2048
-    share: int = 20
+    events_max: int
+    size_bytes_max: int
+    share: int
+
+    def bytes_of(self, message_bytes: int) -> int:
+        """How much beside messages of that size."""
+        return min(self.size_bytes_max, message_bytes // self.share) if self.share else self.size_bytes_max
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -108,8 +112,7 @@ def write_session(
     else:
         message_bytes = _write_messages(call, session, held, delta, pointer, lengths, staged_bytes)
         _write_surface(call, held, delta, lengths)
-        size_bytes_max = min(bounds.size_bytes_max, message_bytes // bounds.share)
-        tail = _write_tail(call, held, delta.lines, bounds.events_max, size_bytes_max)
+        tail = _write_tail(call, held, delta.lines, bounds.events_max, bounds.bytes_of(message_bytes))
         lengths[TAIL] = len(tail)
         digests = _write_tables(call, held, delta, lengths)
     _write_windows(call, held, delta, lengths)

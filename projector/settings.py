@@ -16,7 +16,8 @@ Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 class ProjectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`batch_records`: of one fetch. `call_values`, `call_bytes`: what one script call carries before it is cut.
     `states_count`, `states_bytes`: of the session states kept in one worker's memory. `tail_events`, `tail_bytes`:
-    of the newest events kept beside a session's messages. `idle_ms`: how often a quiet partition is looked at."""
+    of the newest events kept beside a session's messages, at most a `tail_share`-th of these (0: of any size).
+    `idle_ms`: how often a quiet partition is looked at."""
 
     group: Annotated[str, Meta(min_length=1)] = "surfacelog-projector"
     member: str = ""
@@ -28,6 +29,7 @@ class ProjectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     states_bytes: Annotated[int, Meta(ge=1 << 20)] = 256 << 20
     tail_events: Annotated[int, Meta(ge=0, le=10_000)] = 16
     tail_bytes: Annotated[int, Meta(ge=0)] = 2048
+    tail_share: Annotated[int, Meta(ge=0)] = 20
     idle_ms: Annotated[int, Meta(ge=10, le=60_000)] = 1000
     log_timeout_ms: Annotated[int, Meta(ge=100)] = 10_000
     backoff_ms_max: Annotated[int, Meta(ge=1)] = 5000

@@ -52,5 +52,5 @@ def make_site(
 ) -> Site:
     """The site of one partition at this release's projection version."""
     keys = PartitionKeys(tag_of(partition, log.partitions, log.topic), PROJECTION_VERSION)
-    bounds = TailBounds(settings.tail_events, settings.tail_bytes)
+    bounds = TailBounds(settings.tail_events, settings.tail_bytes, settings.tail_share)
     return Site(log, cache, partition, keys, settings, bounds, now_ms, nonce)

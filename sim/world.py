@@ -30,7 +30,7 @@ _LIMITS = AppendLimits(
     verdict_poll_max_ms=200,
 )
 _SETTINGS = ProjectorSettings(
-    group=GROUP, fetch_wait_ms=400, idle_ms=300, batch_records=50, tail_events=4, tail_bytes=600
+    group=GROUP, fetch_wait_ms=400, idle_ms=300, batch_records=50, tail_events=4, tail_bytes=600, tail_share=0
 )
 _SMALL_CALLS = {"batch_records": 4, "call_values": 30, "states_count": 1, "tail_events": 3, "tail_bytes": 300}
 
