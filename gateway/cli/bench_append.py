@@ -13,6 +13,7 @@ from msgspec import Raw
 from gateway.cli.bench_raw import RawRecord, raw_ack_ms, raw_rate
 from gateway.cli.bench_servers import bench_servers, projector
 from producer.append import AppendIntent
+from producer.collector import calm_collector
 from producer.connect import open_cache, open_log
 from producer.ids import mint_id
 from producer.limits import AppendLimits
@@ -42,6 +43,7 @@ def append_figures(
     """Rates in commits a second, times in ms, memory in bytes. `ratio` of a rate: ours to the bare broker's; of a
     time: how many times as long."""
     with bench_servers(partitions) as servers:
+        calm_collector()
         return asyncio.run(_measure(servers, sessions, commits, turns, depth))
 
 

@@ -9,6 +9,7 @@ import sys
 from prometheus_client import start_http_server
 
 from producer.cache import CacheUnavailable
+from producer.collector import calm_collector
 from producer.connect import open_cache, open_log
 from producer.log import Unavailable
 from producer.secret import Secret
@@ -58,6 +59,7 @@ def project(
         raise ProtocolError(
             "misconfigured", "the embedded ledger projects by itself; give --kafka and --redis for a worker"
         )
+    calm_collector()
     return asyncio.run(_run(servers, settings, once))
 
 

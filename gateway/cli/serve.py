@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from gateway.settings import GatewaySettings, doorkeeper_of
+from producer.collector import calm_collector
 from producer.limits import AppendLimits
 from producer.secret import Secret
 from producer.settings import ServerSettings, read_settings
@@ -61,6 +62,7 @@ def serve(
     limits = read_settings(AppendLimits, os.environ)
     # Before anything starts: a server that must not be reached is not opened at all.
     doorkeeper_of(gateway)
+    calm_collector()
     asyncio.run(_run(servers, gateway, limits))
     return 0
 
