@@ -9,6 +9,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.metrics import GatewayMetrics
+from gateway.origin import LocalOnly
 from gateway.paths import ExactPaths
 from gateway.routes import EXCEPTION_HANDLERS
 from gateway.routes_health import HEALTH_ROUTES
@@ -31,7 +32,8 @@ def create_app(services: Services) -> ASGIApp:
         state=State({"services": services}),
         logging_config=None,
     )
-    return Measured(ExactPaths(cast(ASGIApp, app)), services.metrics)
+    routed = ExactPaths(cast(ASGIApp, app))
+    return Measured(LocalOnly(routed) if services.doorkeeper.open else routed, services.metrics)
 
 
 class Measured:

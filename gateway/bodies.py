@@ -5,10 +5,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Meta, Raw, UnsetType
 
 from surfacelog.errors import ContractError, ProtocolError
 from surfacelog.events import Draft, read_draft
@@ -19,6 +19,14 @@ __all__ = ["Append", "ClaimWish", "Opening", "read_append", "read_body", "read_c
 
 DRAINED_BYTES_MAX = 64 * 1024 * 1024
 DRAIN_S = 15.0
+# A sender that pauses for longer, or drips, holds a connection and gets nothing done.
+BODY_PAUSE_S = 20.0
+BODY_S = 300.0
+
+
+Milliseconds = Annotated[int, Meta(ge=-(2**53), le=2**53)]
+# It is part of every token and ETag, so it is short.
+Uuid = Annotated[str, Meta(pattern="^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
 
 
 class Opening(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -26,17 +34,17 @@ class Opening(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
     makes repeating the request harmless; `created_at` (ms) is for imports."""
 
     id: str | None = None
-    open_id: str | None = None
+    open_id: Uuid | None = None
     contract: Literal["v4", "v0"] = "v4"
     checks: Literal["surface", "paired"] = "paired"
     vocabulary: tuple[str, ...] = ()
     title: str | None = None
     cwd: str | None = None
-    created_at: int | None = None
+    created_at: Milliseconds | None = None
     parent_session: str | None = None
     is_seeded: bool | None = None
     origin: str | None = None
-    delegation_depth: int | None = None
+    delegation_depth: Annotated[int, Meta(ge=0, le=2**31)] | None = None
     agent_preset: str | None = None
 
 
@@ -91,13 +99,21 @@ async def read_body(chunks: AsyncIterator[bytes], length: str | None, bytes_max:
         raise _too_large(bytes_max)
     parts: list[bytes] = []
     size = 0
-    async for chunk in chunks:
-        size += len(chunk)
-        if size > bytes_max:
-            parts.clear()
-            await _drain(chunks, size)
-            raise _too_large(bytes_max)
-        parts.append(chunk)
+    until = asyncio.get_running_loop().time() + BODY_S
+    try:
+        async with asyncio.timeout(BODY_PAUSE_S) as patience:
+            async for chunk in chunks:
+                patience.reschedule(min(until, asyncio.get_running_loop().time() + BODY_PAUSE_S))
+                size += len(chunk)
+                if size > bytes_max:
+                    parts.clear()
+                    break
+                parts.append(chunk)
+    except TimeoutError:
+        raise ProtocolError("bad-request", "the body did not come in time; send it at once") from None
+    if size > bytes_max:
+        await _drain(chunks, size)
+        raise _too_large(bytes_max)
     return b"".join(parts)
 
 

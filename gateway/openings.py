@@ -14,5 +14,6 @@ def header_of(wish: Opening, now_ms: int) -> Header:
     fields = {name: value for name, value in msgspec.structs.asdict(wish).items() if value is not None}
     fields.pop("open_id", None)
     fields.setdefault("created_at", now_ms)
-    fields["id"] = fields.get("id") or mint_id()
+    # An empty id is a client's mistake, and is refused like any other that is none.
+    fields.setdefault("id", mint_id())
     return Header(**fields)

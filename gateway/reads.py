@@ -69,6 +69,8 @@ class Reads:
         now = _token_of(found)
         if start < 0:
             return Answer(b"", found.seq, found.generation, now, unchanged=True)
+        if start > found.count:
+            raise ProtocolError("malformed", "the token is not one of this session's; read without it")
         bodies = found.rest[1]
         if bodies is None or start + len(bodies) != found.count:
             # The list is not the one that the state counts: a piece was lost, and is folded anew.

@@ -6,8 +6,14 @@ from typing import Any
 
 from litestar import MediaType, Request, Response
 from litestar.datastructures import State
-from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException
+from litestar.exceptions import (
+    HTTPException,
+    InternalServerException,
+    MethodNotAllowedException,
+    NotFoundException,
+)
 
+from gateway.bodies import read_body
 from gateway.paths import session_id
 from gateway.services import Services
 from gateway.status import Refusal, refusal_of, refuse
@@ -15,7 +21,21 @@ from producer.cache import CacheUnavailable
 from producer.log import ProduceUnknown, Unavailable
 from surfacelog.errors import LedgerError, ProtocolError
 
-__all__ = ["EXCEPTION_HANDLERS", "Asked", "answer", "asked", "flag", "number", "services_of"]
+__all__ = [
+    "EXCEPTION_HANDLERS",
+    "SMALL_BODY_BYTES",
+    "Asked",
+    "answer",
+    "asked",
+    "body_of",
+    "flag",
+    "number",
+    "only",
+    "services_of",
+]
+
+# Of a request that carries no events.
+SMALL_BODY_BYTES = 65_536
 
 Asked = Request[Any, Any, State]
 _log = logging.getLogger("surfacelog.gateway")
@@ -32,13 +52,29 @@ def services_of(request: Asked) -> Services:
 def asked(request: Asked, session: str) -> tuple[Services, str, str]:
     """(services, tenant, session id) of a request for a session; raises `unauthorized` or `malformed`."""
     services = services_of(request)
-    tenant = services.doorkeeper.tenant_of(request.headers.get("authorization"))
+    tenant = services.doorkeeper.tenant_of(only(request, "authorization"))
     return services, tenant, session_id(session)
+
+
+async def body_of(request: Asked, bytes_max: int) -> bytes:
+    """The whole body; raises `too-large`, or `bad-request` when it does not come or its sender went away."""
+    try:
+        return await read_body(request.stream(), request.headers.get("content-length"), bytes_max)
+    except InternalServerException:
+        raise ProtocolError("bad-request", "the connection ended before the body did") from None
+
+
+def only(request: Asked, header: str) -> str | None:
+    """A header that decides something, so it may stand there once only; raises `bad-request`."""
+    found = request.headers.getall(header, [])
+    if len(found) > 1:
+        raise ProtocolError("bad-request", f"the header {header} stands there more than once")
+    return found[0] if found else None
 
 
 def number(request: Asked, name: str, default: int, low: int = 0, high: int = 2**53) -> int:
     """A whole number of the query; raises `bad-request`."""
-    text = request.query_params.get(name)
+    text = _of_query(request, name)
     if text is None:
         return default
     # int() would take signs, spaces, underscores and other alphabets' digits.
@@ -50,10 +86,17 @@ def number(request: Asked, name: str, default: int, low: int = 0, high: int = 2*
 
 def flag(request: Asked, name: str) -> bool:
     """A yes or no of the query, no by default; raises `bad-request`."""
-    text = request.query_params.get(name)
+    text = _of_query(request, name)
     if text is not None and text not in _FLAGS:
         raise ProtocolError("bad-request", f"{name} is true or false")
     return _FLAGS[text] if text is not None else False
+
+
+def _of_query(request: Asked, name: str) -> str | None:
+    found: list[str] = request.query_params.getall(name, [])
+    if len(found) > 1:
+        raise ProtocolError("bad-request", f"{name} stands in the query more than once")
+    return found[0] if found else None
 
 
 def answer(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response[bytes]:

@@ -4,15 +4,14 @@ import msgspec
 from litestar import Response, post
 from litestar.params import FromPath
 
-from gateway.bodies import ClaimWish, Opening, read_body, read_claim_wish
+from gateway.bodies import ClaimWish, Opening, read_claim_wish
 from gateway.openings import header_of
-from gateway.routes import Asked, answer, asked
+from gateway.routes import SMALL_BODY_BYTES, Asked, answer, asked, body_of
 from surfacelog.errors import ProtocolError
 
 __all__ = ["RUN_ROUTES"]
 
 ROOT = "/v1/sessions/{session:str}"
-SMALL_BODY_BYTES = 65_536
 
 
 class _ForkWish(Opening, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -24,16 +23,12 @@ class _ForkWish(Opening, frozen=True, rename="camel", forbid_unknown_fields=True
 _fork_wish = msgspec.json.Decoder(_ForkWish)
 
 
-async def _body(request: Asked) -> bytes:
-    return await read_body(request.stream(), request.headers.get("content-length"), SMALL_BODY_BYTES)
-
-
 @post(f"{ROOT}/fork")
 async def fork(request: Asked, session: FromPath[str]) -> Response[bytes]:
     """Makes a session that goes on from one of this session's events."""
     services, tenant, name = asked(request, session)
     try:
-        wish = _fork_wish.decode(await _body(request))
+        wish = _fork_wish.decode(await body_of(request, SMALL_BODY_BYTES))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ProtocolError("bad-request", f"the body cannot be read: {error}") from None
     fields = msgspec.structs.asdict(wish)
@@ -47,7 +42,7 @@ async def fork(request: Asked, session: FromPath[str]) -> Response[bytes]:
 async def resume(request: Asked, session: FromPath[str]) -> Response[bytes]:
     """Claims the session and closes what an earlier run left open."""
     services, tenant, name = asked(request, session)
-    wish: ClaimWish = read_claim_wish(await _body(request))
+    wish: ClaimWish = read_claim_wish(await body_of(request, SMALL_BODY_BYTES))
     done = await services.producer.resume(tenant, name, wish.owner, takeover=wish.takeover, lease_ms=wish.lease_ms)
     return answer(msgspec.json.encode(done))
 

@@ -6,60 +6,51 @@ import msgspec
 from litestar import Response, delete, get, post
 from litestar.params import FromPath
 
-from gateway.bodies import Append, read_append, read_body, read_claim_wish, read_opening
+from gateway.bodies import Append, read_append, read_claim_wish, read_opening
+from gateway.openings import header_of
 from gateway.paths import session_path
-from gateway.routes import Asked, answer, asked, number, services_of
+from gateway.routes import SMALL_BODY_BYTES, Asked, answer, asked, body_of, number, only, services_of
 from gateway.services import Services
 from producer.append import IdempotencyKey
-from producer.ids import mint_id
 from surfacelog.errors import ProtocolError
-from surfacelog.header import Header
 
 __all__ = ["WRITE_ROUTES"]
 
 ROOT = "/v1/sessions/{session:str}"
 TIMEOUT_MS_MAX = 120_000
-SMALL_BODY_BYTES = 65_536
-
-
-async def _body(request: Asked, bytes_max: int) -> bytes:
-    return await read_body(request.stream(), request.headers.get("content-length"), bytes_max)
 
 
 @post("/v1/sessions")
 async def create(request: Asked) -> Response[bytes]:
     """Makes a session."""
     services = services_of(request)
-    tenant = services.doorkeeper.tenant_of(request.headers.get("authorization"))
-    wish = read_opening(await _body(request, SMALL_BODY_BYTES))
-    fields = {name: value for name, value in msgspec.structs.asdict(wish).items() if value is not None}
-    name = fields.pop("id", None) or mint_id()
-    fields.setdefault("created_at", services.now_ms())
-    open_id = fields.pop("open_id", None)
-    made = await services.producer.create(tenant, Header(id=name, **fields), open_id=open_id)
+    tenant = services.doorkeeper.tenant_of(only(request, "authorization"))
+    wish = read_opening(await body_of(request, SMALL_BODY_BYTES))
+    header = header_of(wish, services.now_ms())
+    made = await services.producer.create(tenant, header, open_id=wish.open_id)
     told = {
-        "id": name,
+        "id": header.id,
         "openId": made.open_id,
         "seq": made.next_seq,
         "offset": made.offset,
         "chain": made.chain,
         "token": made.token,
     }
-    return answer(msgspec.json.encode(told), 201, {"Location": session_path(name)})
+    return answer(msgspec.json.encode(told), 201, {"Location": session_path(header.id)})
 
 
 @post(f"{ROOT}/events")
 async def append(request: Asked, session: FromPath[str]) -> Response[bytes]:
     """Appends one event or several, all or none."""
     services, tenant, name = asked(request, session)
-    wish = read_append(await _body(request, _body_bytes_max(services)))
+    wish = read_append(await body_of(request, _body_bytes_max(services)))
     done = await services.producer.append(
         tenant,
         name,
         wish.drafts,
         expected_seq=_number_of(request, wish, "expectedSeq", wish.expected_seq, 2**53),
         key=_key_of(request),
-        fence=request.headers.get("surfacelog-claim"),
+        fence=only(request, "surfacelog-claim"),
         ack=_ack_of(request, wish),
         timeout_ms=_number_of(request, wish, "timeoutMs", wish.timeout_ms, TIMEOUT_MS_MAX),
     )
@@ -72,7 +63,7 @@ def _body_bytes_max(services: Services) -> int:
 
 
 def _number_of(request: Asked, wish: Append, name: str, said: int | None, high: int) -> int | None:
-    if request.query_params.get(name) is not None:
+    if name in request.query_params:
         return number(request, name, 0, 0, high)
     if said is not None and not 0 <= said <= high:
         raise ProtocolError("bad-request", f"{name} is a whole number from 0 to {high}")
@@ -87,7 +78,7 @@ def _ack_of(request: Asked, wish: Append) -> Literal["accepted", "logged"]:
 
 
 def _key_of(request: Asked) -> IdempotencyKey | None:
-    key = request.headers.get("idempotency-key")
+    key = only(request, "idempotency-key")
     since = number(request, "since", -1)
     return None if key is None else IdempotencyKey(key, None if since < 0 else since)
 
@@ -115,7 +106,7 @@ async def verdict(request: Asked, session: FromPath[str], commit: FromPath[str])
 async def claim(request: Asked, session: FromPath[str]) -> Response[bytes]:
     """Takes the session for one owner."""
     services, tenant, name = asked(request, session)
-    wish = read_claim_wish(await _body(request, SMALL_BODY_BYTES))
+    wish = read_claim_wish(await body_of(request, SMALL_BODY_BYTES))
     held = await services.producer.claim(tenant, name, wish.owner, takeover=wish.takeover, lease_ms=wish.lease_ms)
     return answer(msgspec.json.encode(held))
 
@@ -124,7 +115,7 @@ async def claim(request: Asked, session: FromPath[str]) -> Response[bytes]:
 async def release(request: Asked, session: FromPath[str]) -> Response[bytes]:
     """Gives a claim up."""
     services, tenant, name = asked(request, session)
-    fence = request.headers.get("surfacelog-claim")
+    fence = only(request, "surfacelog-claim")
     if not fence:
         raise ProtocolError("bad-request", "send the claim's fence as Surfacelog-Claim")
     await services.producer.release(tenant, name, fence)

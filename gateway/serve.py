@@ -10,6 +10,7 @@ from typing import Any, cast
 import uvicorn
 
 from gateway.app import create_app
+from gateway.protocol import HttpProtocol
 from gateway.services import Services
 from surfacelog.errors import ProtocolError
 
@@ -34,6 +35,7 @@ async def serve(services: Services, started: Callable[[str], None]) -> None:
     listener = _listen(settings.host, settings.port)
     config = uvicorn.Config(
         cast(Any, create_app(services)),
+        http=HttpProtocol,
         lifespan="off",
         log_level="warning",
         access_log=False,

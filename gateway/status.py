@@ -16,6 +16,7 @@ __all__ = ["HTTP_CODES", "STATUS", "Refusal", "refusal_of", "status_of"]
 HTTP_CODES: Mapping[str, str] = {
     "no-route": "nothing is served at this path",
     "method-not-allowed": "the path does not take this method",
+    "cross-origin": "a page of another origin, or another host's name, without credentials",
     "internal": "an unexpected fault; the log of the server tells more",
 }
 
@@ -24,6 +25,7 @@ STATUS: Mapping[str, int] = {
     "json-invalid": 400,
     "malformed": 400,
     "unauthorized": 401,
+    "cross-origin": 403,
     "no-session": 404,
     "no-route": 404,
     "method-not-allowed": 405,
