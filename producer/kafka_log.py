@@ -27,8 +27,7 @@ class KafkaLog:
         self.size_bytes_max = shape.size_bytes_max
         self._settings = settings
         quiet = quiet_options(settings)
-        self._ends = KafkaOffsets(quiet, self.topic, END)
-        self._starts = KafkaOffsets(quiet, self.topic, START)
+        self._offsets = KafkaOffsets(quiet, self.topic)
         self._reader = KafkaReader(quiet, self.topic)
         self._writer = KafkaWriter(
             _producer_options(settings, shape), self.topic, shape.size_bytes_max, self._probe
@@ -49,7 +48,7 @@ class KafkaLog:
         return log
 
     async def _probe(self, timeout_ms: int) -> object:
-        return await self._ends.ask([0], timeout_ms)
+        return await self._offsets.ask(END, [0], timeout_ms)
 
     async def produce(
         self, partition: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes, timeout_ms: int
@@ -57,10 +56,10 @@ class KafkaLog:
         return await self._writer.produce(partition, key, headers, value, timeout_ms)
 
     async def ends(self, partitions: Sequence[int], timeout_ms: int) -> dict[int, int]:
-        return await self._ends.ask(partitions, timeout_ms)
+        return await self._offsets.ask(END, partitions, timeout_ms)
 
     async def starts(self, partitions: Sequence[int], timeout_ms: int) -> dict[int, int]:
-        return await self._starts.ask(partitions, timeout_ms)
+        return await self._offsets.ask(START, partitions, timeout_ms)
 
     async def read(self, partition: int, offset: int, records_max: int, timeout_ms: int) -> list[LogRecord]:
         try:
@@ -85,7 +84,7 @@ class KafkaLog:
 
     async def close(self) -> None:
         await self._writer.close()
-        await asyncio.gather(self._reader.close(), self._ends.close(), self._starts.close())
+        await asyncio.gather(self._reader.close(), self._offsets.close())
 
 
 def _producer_options(settings: ServerSettings, shape: TopicShape) -> dict[str, object]:
@@ -97,6 +96,8 @@ def _producer_options(settings: ServerSettings, shape: TopicShape) -> dict[str, 
         "compression.type": settings.kafka_compression,
         "message.max.bytes": int(shape.config["max.message.bytes"]),
         "delivery.timeout.ms": settings.delivery_timeout_ms,
+        # One try; then the record goes to whoever leads by now. Idempotence keeps a second try from doubling it.
+        "request.timeout.ms": min(6_000, settings.delivery_timeout_ms),
         # Our own gate bounds what is in flight; the library's queue must not be the smaller one.
         "queue.buffering.max.messages": 100_000,
         "queue.buffering.max.kbytes": 256 << 10,

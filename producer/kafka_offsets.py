@@ -1,10 +1,11 @@
 """Where partitions end or start: one shared ListOffsets for everybody who asks at the same time.
 
-Fresh by construction: an answer comes from a request that was sent after the question was asked.
+Fresh by construction: an answer comes from a request that was sent after the question was asked. Each leader has a
+lane of its own, so that a broker that does not answer holds up only the partitions that it leads.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,97 +18,139 @@ __all__ = ["END", "START", "KafkaOffsets"]
 # Kafka's own names for "the offset after the last record" and "the first offset" in a ListOffsets request.
 END = -1
 START = -2
-# One request waits no longer, so that a partition without a leader delays others only so much.
-REQUEST_MS_MAX = 1_000
-RETRY_MS = 20
+# One request waits no longer; then the leaders are looked up anew.
+REQUEST_S_MAX = 1.0
+RETRY_S = 0.02
+NO_LEADER = -1
 
 
 class _Question:
-    __slots__ = ("deadline", "future", "partitions")
+    """What somebody wants to know; complete when `found` has all of `partitions`."""
 
-    def __init__(
-        self, partitions: frozenset[int], deadline: float, future: "asyncio.Future[dict[int, int]]"
-    ) -> None:
+    __slots__ = ("deadline", "found", "future", "kind", "partitions")
+
+    def __init__(self, kind: int, partitions: frozenset[int], deadline: float) -> None:
+        self.kind = kind
         self.partitions = partitions
         self.deadline = deadline
-        self.future = future
+        self.found: dict[int, int] = {}
+        self.future: asyncio.Future[dict[int, int]] = asyncio.get_running_loop().create_future()
+
+    def learn(self, found: dict[int, int]) -> None:
+        """Takes what concerns it."""
+        self.found.update(found)
+        if len(self.found) == len(self.partitions) and not self.future.done():
+            self.future.set_result(self.found)
+
+
+class _Lane:
+    """Questions to one leader: while one request is out, the next one's questions gather."""
+
+    def __init__(self) -> None:
+        self.thread = ThreadPoolExecutor(1, "surfacelog-offsets")
+        self.waiting: list[tuple[_Question, frozenset[int]]] = []
+        self.work: asyncio.Task[None] | None = None
 
 
 class KafkaOffsets:
-    """Answers `ask` for one kind of offset, END or START, with a client and a thread of its own."""
+    """Asks with a client of its own. `leaders` are looked up when an answer does not come."""
 
-    def __init__(self, options: dict[str, Any], topic: str, kind: int) -> None:
+    def __init__(self, options: dict[str, Any], topic: str) -> None:
         self._consumer = Consumer({**options, "group.id": "surfacelog-offsets", "enable.auto.commit": False})
         self._topic = topic
-        self._kind = kind
-        self._thread = ThreadPoolExecutor(1, "surfacelog-offsets")
-        self._waiting: list[_Question] = []
-        self._asking: asyncio.Task[None] | None = None
+        self._leaders: dict[int, int] = {}
+        self._lanes: dict[int, _Lane] = {}
+        self._closed = False
 
-    async def ask(self, partitions: Sequence[int], timeout_ms: int) -> dict[int, int]:
-        """Partition -> offset; raises Unavailable."""
+    async def ask(self, kind: int, partitions: Sequence[int], timeout_ms: int) -> dict[int, int]:
+        """Partition -> its END or START; raises Unavailable."""
+        if self._closed:
+            raise Unavailable("the log is closed")
         if not partitions:
             return {}
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[dict[int, int]] = loop.create_future()
-        deadline = loop.time() + timeout_ms / 1000
-        self._waiting.append(_Question(frozenset(partitions), deadline, future))
-        if self._asking is None or self._asking.done():
-            self._asking = loop.create_task(self._work())
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        question = _Question(kind, frozenset(partitions), deadline)
+        self._put(question, question.partitions)
         try:
             async with asyncio.timeout_at(deadline):
-                return await future
+                return await question.future
         except TimeoutError:
             raise Unavailable("the log did not tell its offsets in time") from None
 
-    async def _work(self) -> None:
+    def _put(self, question: _Question, partitions: Iterable[int]) -> None:
+        groups: dict[int, set[int]] = {}
+        for partition in partitions:
+            groups.setdefault(self._leaders.get(partition, NO_LEADER), set()).add(partition)
+        for leader, group in groups.items():
+            lane = self._lanes.setdefault(leader, _Lane())
+            lane.waiting.append((question, frozenset(group)))
+            if lane.work is None or lane.work.done():
+                # A task begins in the next turn of the loop: all who ask in this one share its first request.
+                lane.work = asyncio.get_running_loop().create_task(self._work(lane))
+
+    async def _work(self, lane: _Lane) -> None:
         loop = asyncio.get_running_loop()
-        while self._waiting:
-            questions = [question for question in self._waiting if not question.future.done()]
-            self._waiting = []
-            if not questions:
-                return
-            wanted = sorted(frozenset().union(*(question.partitions for question in questions)))
-            left_ms = (max(question.deadline for question in questions) - loop.time()) * 1000
-            timeout_s = max(0.01, min(left_ms, REQUEST_MS_MAX) / 1000)
-            found = await loop.run_in_executor(self._thread, self._list, wanted, timeout_s)
-            self._answer(questions, found)
-            if len(found) < len(wanted):
-                await asyncio.sleep(RETRY_MS / 1000)
+        while lane.waiting:
+            asked = [(question, group) for question, group in lane.waiting if not question.future.done()]
+            lane.waiting = []
+            missing = False
+            for kind in sorted({question.kind for question, _ in asked}):
+                mine = [(question, group) for question, group in asked if question.kind == kind]
+                wanted = sorted(frozenset().union(*(group for _, group in mine)))
+                left_s = max(question.deadline for question, _ in mine) - loop.time()
+                timeout_s = max(0.05, min(left_s, REQUEST_S_MAX))
+                found = await loop.run_in_executor(lane.thread, self._list, kind, wanted, timeout_s)
+                for question, group in mine:
+                    question.learn({partition: found[partition] for partition in group & found.keys()})
+                missing = missing or len(found) < len(wanted)
+            if missing:
+                await self._look_again(lane, asked)
 
-    def _answer(self, questions: list[_Question], found: dict[int, int]) -> None:
-        for question in questions:
-            if question.future.done():
-                continue
-            if question.partitions <= found.keys():
-                question.future.set_result({partition: found[partition] for partition in question.partitions})
-            else:
-                self._waiting.append(question)
+    async def _look_again(self, lane: _Lane, asked: list[tuple[_Question, frozenset[int]]]) -> None:
+        await asyncio.sleep(RETRY_S)
+        loop = asyncio.get_running_loop()
+        self._leaders.update(await loop.run_in_executor(lane.thread, self._look_up_leaders))
+        for question, group in asked:
+            if not question.future.done():
+                self._put(question, group - question.found.keys())
 
-    def _list(self, partitions: list[int], timeout_s: float) -> dict[int, int]:
-        """What could be found; blocks. Asked one by one when they cannot be had together."""
+    # The rest runs in the threads, and blocks.
+
+    def _list(self, kind: int, partitions: list[int], timeout_s: float) -> dict[int, int]:
+        asked = [TopicPartition(self._topic, partition, kind) for partition in partitions]
         try:
-            return self._request(partitions, timeout_s)
+            answers = self._consumer.offsets_for_times(asked, timeout=timeout_s)
         except KafkaException:
-            found: dict[int, int] = {}
-            for partition in partitions if len(partitions) > 1 else ():
-                try:
-                    found.update(self._request([partition], 0.05))
-                except KafkaException:
-                    continue
-            return found
-
-    def _request(self, partitions: list[int], timeout_s: float) -> dict[int, int]:
-        asked = [TopicPartition(self._topic, partition, self._kind) for partition in partitions]
-        answers = self._consumer.offsets_for_times(asked, timeout=timeout_s)
+            return {}
         return {
             answer.partition: answer.offset for answer in answers if answer.error is None and answer.offset >= 0
         }
 
+    def _look_up_leaders(self) -> dict[int, int]:
+        # Asking is what counts: the library sends questions to the leader that it knew until it is asked to look.
+        try:
+            topics = self._consumer.list_topics(self._topic, timeout=REQUEST_S_MAX).topics
+        except KafkaException:
+            return {}
+        found = topics.get(self._topic)
+        return {} if found is None else {number: part.leader for number, part in found.partitions.items()}
+
     async def close(self) -> None:
-        """Ends; questions that wait are answered with Unavailable by their own deadlines."""
-        if self._asking is not None and not self._asking.done():
-            self._asking.cancel()
+        """Ends; whoever still waits hears of it by his own deadline."""
+        if self._closed:
+            return
+        self._closed = True
+        lanes = list(self._lanes.values())
+        for lane in lanes:
+            if lane.work is not None:
+                lane.work.cancel()
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._thread, self._consumer.close)
-        self._thread.shutdown(wait=False)
+        for lane in lanes:
+            # Not before the request that is out is done: the client must not be closed under it.
+            await loop.run_in_executor(lane.thread, _nothing)
+            lane.thread.shutdown(wait=False)
+        await loop.run_in_executor(None, self._consumer.close)
+
+
+def _nothing() -> None:
+    """The last job of a thread."""

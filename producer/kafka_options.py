@@ -20,6 +20,10 @@ def client_options(settings: ServerSettings) -> dict[str, Any]:
         "client.id": "surfacelog",
         # Small requests are sent as they come; waiting for more is linger's business.
         "socket.nagle.disable": True,
+        # A broker that holds connections and says nothing (frozen, cut off) is given up after this; the default of
+        # a minute is longer than any of our deadlines, and than the election of another leader.
+        "socket.timeout.ms": 6_000,
+        "socket.connection.setup.timeout.ms": 6_000,
         "reconnect.backoff.ms": 50,
         # A broker that comes back is found within this; the default of 10 s makes an outage longer than it was.
         "reconnect.backoff.max.ms": 1_000,
