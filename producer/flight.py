@@ -9,12 +9,14 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
+import msgspec
+
 from producer.accepted import find_maker
 from producer.cache import CacheUnavailable
 from producer.commits import Commit, Produced
 from producer.engine import Engine
 from producer.log import ProduceUnknown, Unavailable
-from producer.requests import Landed, Request
+from producer.requests import Landed, Request, unknown_outcome
 from producer.sight import Seen
 from surfacelog.errors import LedgerError
 from surfacelog.records import Record
@@ -57,6 +59,13 @@ class Flight:
     def idle(self) -> bool:
         """Whether nothing is followed any more."""
         return not self._sent and not self._adrift and not self.broken
+
+    def certain(self, verdict: Verdict) -> Verdict:
+        """A repeat's verdict with the head that the history has for sure, not the one that is planned."""
+        if not self._sent:
+            return verdict
+        first = self._sent[0]
+        return msgspec.structs.replace(verdict, next_seq=first.planned.seq, chain=first.record.prev)
 
     def send(self, record: Record, planned: Verdict, request: Request, state: SessionState, ordinal: int) -> None:
         """Hands the record to the log. Records go out in the order of these calls. `state`: what they will
@@ -151,13 +160,15 @@ class Flight:
 
     async def made_it(self, commit: Commit, seen: Seen) -> bool:
         """Whether a record that was refused late is in the history all the same: the refusal may be that of a
-        second copy, once the verdict on the first is forgotten. Raises Unavailable, CacheUnavailable or
-        log-truncated."""
+        second copy, once the verdict on the first is forgotten. Raises Unavailable, CacheUnavailable,
+        log-truncated, or unknown-outcome when the session was deleted and nothing tells."""
         verdict = commit.verdict
         if verdict is None or verdict.landed or commit.record.kind != "commit":
             return False
         if verdict.seq >= seen.state.next_seq or seen.ordinal - commit.ordinal < SETTLED_MAX:
             return False
+        if seen.state.status != "open":
+            raise unknown_outcome(commit.record.id)
         return await self._made(commit) is not None
 
     async def _made(self, commit: Commit) -> Verdict | None:
@@ -262,6 +273,9 @@ class Flight:
                 excuse = request.intent.excuse(seen.state)
                 if excuse is not None:
                     return commit.landed_at(max(excuse.offset, commit.offset))
+        elif seen.state.status != "open":
+            # The index of its commits is gone with the session, so nobody can say.
+            return None
         elif seen.state.next_seq > record.seq:
             return await self._made(commit) or commit.refused_late()
         if 0 <= commit.offset < seen.next_offset:

@@ -16,7 +16,7 @@ from surfacelog.state import SessionState
 from surfacelog.token import Token
 from surfacelog.verdict import Verdict
 
-__all__ = ["Asks", "Intent", "Landed", "Request"]
+__all__ = ["Asks", "Intent", "Landed", "Request", "unknown_outcome"]
 
 
 class Landed(msgspec.Struct, frozen=True):

@@ -240,6 +240,7 @@ class SessionWriter:
 
     def _answer(self, request: Request, verdict: Verdict, commit_id: str = "") -> None:
         assert self._state is not None
+        verdict = self._flight.certain(verdict)
         request.resolve(Landed(verdict, commit_id or verdict.id, self._state.open_id, self._flight.version))
 
     async def _refuse_head(self) -> None:

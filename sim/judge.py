@@ -53,8 +53,10 @@ def _refuses(state: SessionState, ask: Ask, code: str) -> bool:
         return held
     if code == "key-expired":
         return ask.idempotency is not None and ask.since < state.keys_floor
-    if state.status != "open":
-        return code == ("gone" if state.status == "deleted" else "no-session") and ask.kind != "open"
+    if state.status == "deleted":
+        return code == "gone"
+    if state.status == "absent":
+        return code == "no-session" and ask.kind != "open"
     verdict = preview(copy.deepcopy(state), _record(state, ask))
     return verdict.outcome == "rejected" and verdict.code == code
 

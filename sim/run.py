@@ -214,15 +214,15 @@ def _at_end(world: World, partition: int) -> bool:
 def _log_lines(histories: Mapping[bytes, History]) -> list[str]:
     lines = []
     for history in histories.values():
-        for step in history.steps:
+        for step, later in zip(history.steps, [*history.steps[1:], None], strict=True):
             record, verdict = step.record, step.verdict
             what = (
                 "unreadable" if record is None else f"{record.kind} {record.id} seq {record.seq} as {record.fence}"
             )
-            marks = "" if record is None or record.kind != "commit" else record.value[:0].decode()
+            dropped = later is not None and verdict.chain != later.chain and verdict.outcome != "duplicate"
             lines.append(
                 f"{history.key.decode()} offset {step.offset:3}: {what} -> {verdict.outcome} {verdict.code} "
-                f"{verdict.first} next {step.head[0]} {marks}"
+                f"{verdict.first} next {step.head[0]}{' (the windows overflow)' if dropped else ''}"
             )
     return lines
 

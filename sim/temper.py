@@ -95,15 +95,15 @@ def _copies(chance: Random) -> Temper:
         sessions=1,
         producers=1,
         workers=1,
-        clients=1,
+        clients=chance.choice((1, 2)),
         raw_writers=chance.choice((2, 3)),
         operations=chance.choice((8, 12)),
         small_calls=False,
-        small_windows=chance.random() < 0.5,
+        small_windows=chance.random() < 0.6,
         families=("pause",),
         faults=chance.choice((0, 0, 3)),
         gap_s=0.5,
-        first=chance.choice(COPIES),
+        first=chance.choice((*COPIES, *DEAF)),
         claims=chance.choice((0.1, 0.4)),
     )
 
