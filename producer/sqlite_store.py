@@ -5,6 +5,7 @@ An acknowledged write has been fsynced (WAL, synchronous=FULL).
 """
 
 import asyncio
+import logging
 import queue
 import sqlite3
 import threading
@@ -20,6 +21,8 @@ from producer.log import LogRecord, ProduceUnknown, Unavailable
 from surfacelog.errors import ProtocolError
 
 __all__ = ["Outcome", "SqliteStore", "Write", "read_rows", "read_start"]
+
+logger = logging.getLogger("surfacelog.sqlite")
 
 FORMAT = 1
 # A place is partition << 48 | offset: one integer key keeps the table a single tree in log order.
@@ -189,12 +192,14 @@ class SqliteStore:
             self._db.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?)", rows)
         except sqlite3.Error as error:
             self._roll_back()
+            logger.error("the log file cannot be written: %s", error)
             return Unavailable(f"the log file cannot be written: {error}")
         try:
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             # The WAL frames may be on the disk or not; a restart would decide. So ask the file what it has.
             self._roll_back()
+            logger.error("the log file does not take a commit: %s", error)
             try:
                 self._next = self._ends()
             except sqlite3.Error:
