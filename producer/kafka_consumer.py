@@ -7,6 +7,7 @@ a rebalance is given only while the worker has nothing in flight: between two fe
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -51,10 +52,12 @@ def group_options(group: str, member: str, session_timeout_ms: int, poll_interva
 
 
 class KafkaConsumer:
-    """A LogConsumer. One task at a time may fetch."""
+    """A LogConsumer. One task at a time may fetch. `on_truncated` is called in the thread before log-truncated is
+    raised, so that whoever hears of it can ask the log what it is now."""
 
-    def __init__(self, options: dict[str, Any], topic: str) -> None:
+    def __init__(self, options: dict[str, Any], topic: str, on_truncated: Callable[[], None]) -> None:
         self._topic = topic
+        self._on_truncated = on_truncated
         self._consumer = Consumer(options)
         self._thread = ThreadPoolExecutor(1, "surfacelog-consume")
         self._fetching: asyncio.Future[Batch] | None = None
@@ -62,6 +65,7 @@ class KafkaConsumer:
         self._closing = False
         # The rest belongs to the thread. Partitions that deliver, each with the next offset:
         self._active: dict[int, int] = {}
+        self._owned: set[int] = set()
         self._stopped: set[int] = set()
         self._assigned: list[int] = []
         self._lost: list[int] = []
@@ -124,6 +128,7 @@ class KafkaConsumer:
         if places:
             consumer.pause(places)
         self._assigned.extend(partition.partition for partition in partitions)
+        self._owned.update(partition.partition for partition in partitions)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         consumer.incremental_unassign(partitions)
@@ -134,9 +139,13 @@ class KafkaConsumer:
                 self._assigned.remove(partition.partition)
             self._lost.append(partition.partition)
         gone = {partition.partition for partition in partitions}
+        self._owned -= gone
         self._trouble = [error for error in self._trouble if error.detail["partition"] not in gone]
 
     def _seek(self, partition: int, offset: int) -> None:
+        if partition not in self._owned:
+            # Lost in a fetch whose answer the worker has not seen yet.
+            return
         place = TopicPartition(self._topic, partition, offset)
         self._active.pop(partition, None)
         if partition in self._stopped:
@@ -172,10 +181,12 @@ class KafkaConsumer:
         if self._fatal:
             raise Unavailable(f"the consumer cannot go on: {self._fatal}")
         if self._trouble:
+            self._on_truncated()
             raise self._trouble.pop(0)
         messages = self._poll(records_max, wait_s)
         records = self._sort(messages)
         if self._trouble and not (records or self._assigned or self._lost):
+            self._on_truncated()
             raise self._trouble.pop(0)
         assigned, lost = tuple(sorted(self._assigned)), tuple(sorted(set(self._lost)))
         self._assigned, self._lost = [], []

@@ -1,8 +1,12 @@
 """The event log in Kafka: one topic, its partitions, and the clients that write, read and follow it."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from producer.kafka_consumer import KafkaConsumer, group_options
 from producer.kafka_offsets import END, START, KafkaOffsets
@@ -11,10 +15,14 @@ from producer.kafka_reader import KafkaReader, OffsetNotThere
 from producer.kafka_writer import KafkaWriter
 from producer.log import LogRecord
 from producer.settings import ServerSettings
-from producer.topic import TopicShape, open_topic
+from producer.topic import TopicShape, describe_topic, open_topic
 from surfacelog.errors import ProtocolError
 
 __all__ = ["KafkaLog"]
+
+logger = logging.getLogger("surfacelog.kafka")
+
+IDENTIFY_S = 5.0
 
 
 class KafkaLog:
@@ -47,6 +55,16 @@ class KafkaLog:
             raise
         return log
 
+    def _identify(self) -> None:
+        """Blocks: looks whether the topic is still the one that was opened, and keeps its id up to date."""
+        try:
+            shape = describe_topic(AdminClient(quiet_options(self._settings)), self.topic, IDENTIFY_S)
+        except KafkaException:
+            return
+        if shape is not None and shape.topic_id != self.topic_id:
+            logger.error("topic %s was made anew: it is not the log that was opened", self.topic)
+            self.topic_id = shape.topic_id
+
     async def _probe(self, timeout_ms: int) -> object:
         return await self._offsets.ask(END, [0], timeout_ms)
 
@@ -76,7 +94,8 @@ class KafkaLog:
     async def consumer(self, group: str, member: str) -> AsyncIterator[KafkaConsumer]:
         settings = self._settings
         membership = group_options(group, member, settings.session_timeout_ms, settings.poll_interval_max_ms)
-        consumer = KafkaConsumer({**client_options(settings), **membership}, self.topic)
+        await asyncio.get_running_loop().run_in_executor(None, self._identify)
+        consumer = KafkaConsumer({**client_options(settings), **membership}, self.topic, self._identify)
         try:
             yield consumer
         finally:

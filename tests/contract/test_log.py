@@ -418,6 +418,14 @@ async def test_a_place_that_is_not_in_the_log_is_told_once_and_the_others_go_on(
         assert values(await collect(consumer, 2)) == [b"b", b"c"]
 
 
+async def test_a_seek_of_a_partition_that_another_member_has_does_nothing(bench: Bench) -> None:
+    await put(bench.log, 0, b"a")
+    async with bench.log.consumer(bench.group, "one") as one:
+        await one.seek(0, 0)
+        assert await until_assigned(one, PARTITIONS) == set(range(PARTITIONS))
+        assert (await one.fetch(10, 100)).records == {}
+
+
 async def test_closing_finishes_what_is_in_flight(bench: Bench) -> None:
     producing = [
         asyncio.create_task(bench.log.produce(0, b"k", [], b"%d" % number, TIMEOUT_MS)) for number in range(50)

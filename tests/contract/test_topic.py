@@ -68,6 +68,38 @@ async def test_the_limit_of_a_record_comes_from_the_topic(kafka: str, unique: st
     await log.close()
 
 
+async def test_a_topic_made_anew_under_a_running_log_is_noticed_by_its_consumer(kafka: str, unique: str) -> None:
+    settings = ServerSettings(kafka=kafka, topic=unique, partitions=1)
+    log = await KafkaLog.open(settings)
+    before = log.topic_id
+    for _ in range(3):
+        await log.produce(0, b"k", [], b"x", 10_000)
+    async with log.consumer(unique, "one") as consumer:
+        async with asyncio.timeout(20):
+            while not (await consumer.fetch(10, 200)).assigned:
+                pass
+        await consumer.seek(0, 0)
+        assert len((await consumer.fetch(10, 5_000)).records[0]) == 3
+        admin = AdminClient({"bootstrap.servers": kafka})
+        await asyncio.wrap_future(admin.delete_topics([unique])[unique])
+        # A deletion is told before it is done everywhere.
+        await asyncio.sleep(1)
+        again = await KafkaLog.open(settings)
+        assert again.topic_id != before
+        await again.produce(0, b"k", [], b"y", 10_000)
+
+        async def fetch_for_ever() -> None:
+            while True:
+                await consumer.fetch(10, 500)
+
+        with pytest.raises(ProtocolError) as caught:
+            await asyncio.wait_for(fetch_for_ever(), 20)
+        assert caught.value.code == "log-truncated"
+        assert log.topic_id == again.topic_id
+        await again.close()
+    await log.close()
+
+
 def test_brokers_that_do_not_answer_are_told_after_the_start_timeout(unused_tcp_port: int) -> None:
     settings = ServerSettings(kafka=f"127.0.0.1:{unused_tcp_port}", start_timeout_ms=700)
     with pytest.raises(Unavailable, match="700 ms"):
