@@ -115,6 +115,9 @@ async def write_some(log: KafkaLog, partition: int) -> None:
 async def test_a_closed_consumer_says_so(kafka: str, unique: str) -> None:
     log = await KafkaLog.open(ServerSettings(kafka=kafka, topic=unique, partitions=PARTITIONS))
     async with log.consumer(unique, "one") as consumer:
+        async with asyncio.timeout(20):
+            while not (await consumer.fetch(1, 200)).assigned:
+                pass
         waiting = asyncio.create_task(consumer.fetch(1, 20_000))
         await asyncio.sleep(0.2)
     assert await waiting == Batch({})
