@@ -13,7 +13,8 @@ SURVIVALS_MAX = 20
 
 
 def calm_collector() -> None:
-    """Collects rarely, and never again what exists now. For programs, not for libraries: it is the whole process's."""
+    """Collects rarely, and never again what exists now. For programs, not for libraries: it is the whole
+    process's."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_MAX, SURVIVALS_MAX, SURVIVALS_MAX)

@@ -14,11 +14,12 @@ from producer.commits import Commit
 from producer.engine import Engine
 from producer.flight import Flight
 from producer.lock import SessionLock
-from producer.log import HEADER_OVERHEAD_BYTES, Unavailable
+from producer.log import Unavailable, check_size
+from producer.refusals import refusal
 from producer.requests import Landed, Request
 from producer.sight import Seen
 from surfacelog.accept import preview
-from surfacelog.errors import CONTRACT_CODES, PROTOCOL_CODES, ContractError, LedgerError, ProtocolError
+from surfacelog.errors import ContractError, LedgerError, ProtocolError
 from surfacelog.records import Record
 from surfacelog.state import SessionState
 from surfacelog.verdict import Verdict
@@ -223,16 +224,8 @@ class SessionWriter:
 
     def _admit(self, request: Request, record: Record, state: SessionState) -> None:
         limit = self._engine.log.size_bytes_max
-        if (
-            len(record.value) + OVERHEAD_BYTES_MAX > limit
-            and (size_bytes := record_size_bytes(self.key, record)) > limit
-        ):
-            raise ProtocolError(
-                "too-large",
-                "the record is larger than the log takes; append fewer or smaller events at once",
-                size_bytes=size_bytes,
-                size_bytes_max=limit,
-            )
+        if len(record.value) + OVERHEAD_BYTES_MAX > limit:
+            check_size(self.key, record.headers(), record.value, limit)
         if record.key is not None and record.key.key in state.keys:
             return
         self._engine.watch_end(self._partition)
@@ -393,33 +386,3 @@ class SessionWriter:
 
     async def _pause(self, pause_ms: float) -> None:
         await asyncio.sleep(pause_ms * (0.75 + self._engine.random.random() / 2) / 1000)
-
-
-def record_size_bytes(key: bytes, record: Record) -> int:
-    """Key, headers and uncompressed value, as the log counts them."""
-    headers = sum(len(name) + len(value) + HEADER_OVERHEAD_BYTES for name, value in record.headers())
-    return len(key) + len(record.value) + headers
-
-
-def refusal(verdict: Verdict, state: SessionState) -> LedgerError:
-    """What a caller is told of a rejected verdict, with the present head where that helps."""
-    code, message = verdict.code, verdict.message
-    if code in CONTRACT_CODES:
-        return ContractError(code, message or CONTRACT_CODES[code], next_seq=state.next_seq)
-    if state.forking and code == "fenced":
-        return ProtocolError("forking", "the session is a fork whose copy is not finished; try again soon")
-    detail: dict[str, object] = {}
-    if code in ("seq-conflict", "chain-conflict"):
-        detail = {"next_seq": state.next_seq, "chain": state.chain.hex()}
-    elif code in ("fenced", "stale-claim"):
-        detail = {"owner": state.claim.owner, "epoch": state.claim.epoch}
-    return ProtocolError(code, message or _ADVICE.get(code, PROTOCOL_CODES[code]), **detail)
-
-
-_ADVICE = {
-    "seq-conflict": "the session went on; read it and decide again from the present head",
-    "fenced": "another run owns the session now; stop, or claim it anew",
-    "no-session": "no session of this id exists; create it first",
-    "key-expired": "the idempotency key is too old to tell whether it was used; read the session first",
-    "key-reused": "the idempotency key was used for a different request; choose another key",
-}
