@@ -67,6 +67,12 @@ class Flight:
         first = self._sent[0]
         return msgspec.structs.replace(verdict, next_seq=first.planned.seq, chain=first.record.prev)
 
+    @property
+    def opening(self) -> bool:
+        """Whether the session is just being opened. A commit must not overtake its open: a session that is not
+        there remembers no ids, so the refusal of the commit would not hold for a second copy of it."""
+        return bool(self._sent) and self._sent[0].record.kind == "open"
+
     def send(self, record: Record, planned: Verdict, request: Request, state: SessionState, ordinal: int) -> None:
         """Hands the record to the log. Records go out in the order of these calls. `state`: what they will
         leave."""

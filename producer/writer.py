@@ -182,7 +182,7 @@ class SessionWriter:
         """Sends what can be sent, in order, without waiting for anything."""
         limit = self._engine.limits.append_in_flight_max
         while self._queue and self._ready and not self._flight.broken and not self._yielding:
-            if len(self._flight) >= limit:
+            if len(self._flight) >= limit or self._flight.opening:
                 return
             request = self._queue[0]
             if not request.open:

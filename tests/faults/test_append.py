@@ -22,9 +22,11 @@ class Weather:
         self.fates = list(fates)
         self.closed = False
         self.met = 0
+        self.produced = 0
         self.only: Callable[[bytes], bool] = lambda value: True
 
     def produce(self, partition: int, key: bytes, headers: Headers, value: bytes) -> ProduceFault:
+        self.produced += 1
         if self.closed:
             self.met += 1
             return ProduceFault("unavailable")
@@ -293,6 +295,19 @@ async def test_a_caller_that_gives_up_takes_nobody_with_it(room: Room):
     assert (await stays).seq == 1
     with pytest.raises(asyncio.CancelledError):
         await gone
+
+
+@simulated()
+async def test_a_commit_never_overtakes_the_open_of_its_session(room: Room):
+    """A session that is not there remembers no ids: the refusal of a commit would not hold for its second copy."""
+    weather = Weather(ProduceFault(land_ms=200))
+    producer = await room.producer(weather)
+    opening = asyncio.ensure_future(producer.create(T, header("s")))
+    appending = [asyncio.ensure_future(producer.append(T, "s", [note(str(n))])) for n in range(5)]
+    await asyncio.sleep(0.1)
+    assert weather.produced == 1
+    await opening
+    assert [(await work).seq for work in appending] == list(range(5))
 
 
 async def backlog(room: Room) -> tuple[int, int, set[str]]:
