@@ -50,6 +50,7 @@ class PartitionProjection:
         self._reached = -1
         self._suspect = -1
         self._careful = 0
+        self._named = -1
         self._target = 0
 
     async def open(self) -> int:
@@ -59,7 +60,10 @@ class PartitionProjection:
         if self.place.rebuilding and self.place.target != self._target:
             self._metrics.rebuilds.inc()
         self._target = self.place.target
-        if self.place.naming >= 0:
+        if self.place.naming >= 0 and self.place.naming == self._named:
+            # This very worker named it and lives: a lost answer is no crash.
+            self.place = await name_record(self.site, self.place, -1)
+        elif self.place.naming >= 0:
             self.place = await park_named(self.site, self.place)
             self._metrics.parked.inc()
         self._careful = self.site.settings.batch_records if fears_a_crash(self.place) else 0
@@ -176,6 +180,7 @@ class PartitionProjection:
                 fold = Fold()
             if self._careful:
                 self._careful -= 1
+                self._named = record.offset
                 self.place = await name_record(self.site, self.place, record.offset)
             fold.take(record, held[record.key] if record.key is not None else None)
             if fold.values >= self.site.settings.call_values or fold.size_bytes >= self.site.settings.call_bytes:

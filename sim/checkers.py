@@ -131,11 +131,13 @@ def chain_intact(evidence: Evidence, histories: Histories) -> Iterable[str]:
     """Every accepted commit was built on the history that it continues; its writer was told that chain."""
     chains: dict[bytes, dict[bytes, int]] = {}
     for history in histories.values():
-        for step in history.steps:
+        # An overflow of the windows makes a chain that no verdict tells: the state right before the next record.
+        after = [step.chain for step in history.steps[1:]] + [history.state.chain]
+        for step, chain in zip(history.steps, after, strict=True):
+            chains.setdefault(history.key, {}).update({step.verdict.chain: step.offset, chain: step.offset})
             record = step.record
             if step.verdict.outcome != "accepted" or record is None:
                 continue
-            chains.setdefault(history.key, {})[step.verdict.chain] = step.offset
             if record.kind == "commit" and record.prev != step.chain:
                 yield f"{history.key!r}: the commit at offset {step.offset} was built on another history"
             if record.kind == "commit" and record.seq != step.next_seq:
