@@ -56,6 +56,9 @@ def main(words: Sequence[str] | None = None) -> None:
     except (LedgerError, Unavailable, CacheUnavailable) as error:
         print(f"surfacelog: {error}", file=sys.stderr)
         sys.exit(1)
+    except OSError as error:
+        print(f"surfacelog: {error}", file=sys.stderr)
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+from typing import Literal
 
 from prometheus_client import start_http_server
 
@@ -29,7 +30,7 @@ def project(
     member: str | None = None,
     metrics_port: int | None = None,
     once: bool = False,
-    log_level: str = "info",
+    log_level: Literal["debug", "info", "warning", "error"] = "info",
 ) -> int:
     """Project the log into the cache: run one of these on each machine that should share the work.
 

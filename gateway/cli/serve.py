@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Literal
 
 from gateway.settings import GatewaySettings, doorkeeper_of
 from producer.collector import calm_collector
@@ -27,7 +28,7 @@ def serve(
     host: str | None = None,
     port: int | None = None,
     data: Path | None = None,
-    log_level: str = "warning",
+    log_level: Literal["debug", "info", "warning", "error"] = "warning",
 ) -> int:
     """Serve the HTTP API. Without --kafka everything runs in this process, its data in one directory.
 
