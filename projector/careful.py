@@ -29,7 +29,7 @@ async def name_record(site: Site, place: Checkpoint, offset: int) -> Checkpoint:
     check_place(call, site.keys, place)
     call.write("HSET", site.keys.checkpoint, (b"naming", offset))
     if await call.run(site.cache):
-        raise Moved
+        raise Moved("the checkpoint moved while a record was named")
     return named
 
 

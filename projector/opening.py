@@ -57,7 +57,7 @@ async def open_partition(site: Site, reached: int = -1) -> Checkpoint:
             return opened
         # Somebody moves the partition, and a restart does nothing; or the directory lost entries.
         await restart_partition(site, place)
-    raise Moved
+    raise Moved("the checkpoint moves all the time")
 
 
 async def restart_partition(site: Site, before: Checkpoint | None) -> bool:

@@ -35,5 +35,5 @@ async def park(site: Site, place: Checkpoint, fault: Fault) -> Checkpoint:
     call.write("RPUSH", site.keys.session(fault.session).parked, (fault.offset,))
     call.write("HSET", site.keys.checkpoint, moved.fields())
     if await call.run(site.cache):
-        raise Moved
+        raise Moved("the checkpoint moved while a session was parked")
     return moved

@@ -109,7 +109,7 @@ class PartitionProjection:
                 self.place = await park(self.site, self.place, fault)
                 self._metrics.parked.inc()
         else:
-            raise Moved
+            raise Moved("its sessions break as fast as they are healed")
         self._measure(len(records), asyncio.get_running_loop().time() - started)
 
     async def _following(self, records: Sequence[LogRecord]) -> list[LogRecord]:
@@ -122,7 +122,7 @@ class PartitionProjection:
                 continue
             if record.offset > following and not await self._is_gap(following, record.offset):
                 if not found:
-                    raise Moved
+                    raise Moved(f"record {record.offset} came, but {following} is next")
                 break
             found.append(record)
             following = record.offset + 1
@@ -153,7 +153,7 @@ class PartitionProjection:
         call.write("HSET", self.keys.checkpoint, place.fields())
         if await call.run(self.site.cache):
             self.drop()
-            raise Moved
+            raise Moved("a look found another checkpoint")
         self.place = place
 
     async def mend(self) -> None:
@@ -223,7 +223,7 @@ class PartitionProjection:
     def _same_place(self, place: Checkpoint | None) -> None:
         if place is None or place.next != self.place.next or place.epoch != self.place.epoch:
             self.drop()
-            raise Moved
+            raise Moved(f"the checkpoint is {place}, not at {self.place.next}")
 
     async def _commit(self, fold: Fold) -> None:
         """Writes what was folded, in one step. On any failure nothing held is trusted any more."""
@@ -240,7 +240,7 @@ class PartitionProjection:
             self.drop()
             if PARTITION in failed:
                 self._metrics.moved.inc()
-                raise Moved
+                raise Moved(f"a commit from {self.place.next} on found another checkpoint")
             raise Broken(failed)
         for session, kept in written.items():
             kept.keep()

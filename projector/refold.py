@@ -122,7 +122,7 @@ async def refold_session(site: Site, place: Checkpoint, session: bytes) -> None:
     else:
         await _rewrite(site, call, session, view, view.entry, place.next)
     if await call.run(site.cache):
-        raise Moved
+        raise Moved("the checkpoint moved while a session was refolded")
 
 
 async def retry_session(site: Site, session: bytes) -> DirEntry:

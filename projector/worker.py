@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 BACKOFF_MS_MIN = 20
 FAILURES_MAX = 20
 HALTED_RETRY_S = 10.0
+STALLED_S = 3.0
 
 
 class Worker:
@@ -201,6 +202,9 @@ class Worker:
             if end is not None:
                 if end < projection.place.next:
                     raise Moved("the log ends before what was folded")
+                if end > projection.place.next and quiet_s >= STALLED_S:
+                    # Whatever the client library waits for, a new seek makes it fetch.
+                    raise Moved(f"the log has records up to {end}, and none came")
                 self.metrics.lag_records.labels(str(partition)).set(end - projection.place.next)
             if quiet_s >= self.settings.idle_ms / 1000:
                 await projection.tick()
