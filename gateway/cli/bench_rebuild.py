@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from gateway.cli.bench_servers import bench_servers, projector
 from producer.cache import Cache
-from producer.checkpoint import read_checkpoint
+from producer.checkpoint import Checkpoint, read_checkpoint
 from producer.connect import open_cache, open_log
 from producer.ids import mint_id
 from producer.log import EventLog
@@ -212,12 +212,13 @@ async def _rebuild(servers: ServerSettings, log: EventLog, cache: Cache, records
 
 
 async def _reached(log: EventLog, cache: Cache) -> int:
-    total = 0
-    for partition in range(log.partitions):
-        keys = make_site(log, cache, partition, ProjectorSettings()).keys
-        place = read_checkpoint(await cache.call("HGETALL", keys.checkpoint))
-        total += 0 if place is None else place.next
-    return total
+    return sum(place.next for place in await _places(log, cache))
+
+
+async def _places(log: EventLog, cache: Cache) -> list[Checkpoint]:
+    sites = (make_site(log, cache, partition, ProjectorSettings()) for partition in range(log.partitions))
+    found = await asyncio.gather(*(cache.call("HGETALL", site.keys.checkpoint) for site in sites))
+    return [read_checkpoint(fields) or Checkpoint() for fields in found]
 
 
 def _peak_bytes(pid: int) -> int:
@@ -239,10 +240,14 @@ async def _lag(servers: ServerSettings, cache: Cache, log: EventLog, story: Stor
     async def listen() -> None:
         async for _, payload in cache.listen(channels):
             now = time.perf_counter()
-            times.extend((now - sent[told["id"]]) * 1000 for told in msgspec.json.decode(payload))
+            ids = [told["id"] for told in msgspec.json.decode(payload)]
+            # The verdicts of what was written before may still be coming.
+            times.extend((now - sent[name]) * 1000 for name in ids if name in sent)
 
     with projector(servers):
-        await asyncio.sleep(3)
+        began_ms = time.time_ns() // 1_000_000
+        while min(place.advanced_ms for place in await _places(log, cache)) <= began_ms:
+            await asyncio.sleep(0.1)
         listening = asyncio.create_task(listen())
         await asyncio.sleep(0.5)
         producer = _producer(servers)
