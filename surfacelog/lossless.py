@@ -144,7 +144,7 @@ def _number(token: bytes, is_float: bool) -> float | int:
         try:
             return float_of(token.decode("ascii"))
         except ValueError as error:
-            _refuse(str(error), f"{token[:40]!r} cannot be kept as a number")
+            _refuse(str(error), f"{token[:40].decode()} cannot be kept as a number")
     if token == b"-0":
         _refuse("number-negative-zero", "-0 cannot be kept as a number; send 0")
     if len(token.lstrip(b"-")) > DIGITS_MAX:
