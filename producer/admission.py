@@ -79,6 +79,11 @@ class FoldLag:
         self._rate = float(RATE_UNKNOWN)
         self._since: tuple[float, int] | None = None
 
+    @property
+    def next_offset(self) -> int:
+        """The fold is known to have come to here."""
+        return self._next
+
     def saw_end(self, end: int) -> None:
         """The log reaches to `end`."""
         self._end = max(self._end, end)

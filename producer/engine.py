@@ -10,14 +10,14 @@ from producer.cache import Cache, CacheUnavailable
 from producer.deadlines import Deadlines
 from producer.freshness import LogEnds
 from producer.limits import AppendLimits
-from producer.log import EventLog, Unavailable
+from producer.log import EventLog, QuickLog, Unavailable
 from producer.sight import Seen, Sight
 from producer.waiting import Verdicts
 from surfacelog.errors import ProtocolError
 
 __all__ = ["Engine"]
 
-END_AGE_S = 0.25
+END_AGE_S = 0.1
 
 
 class Engine:
@@ -36,6 +36,7 @@ class Engine:
         wanted: Callable[[bytes], None],
     ) -> None:
         self.log = log
+        self.quick = log if isinstance(log, QuickLog) else None
         self.cache = cache
         self.limits = limits
         self.now_ms = now_ms

@@ -82,9 +82,29 @@ class Flight:
         request.sent(record.id)
         self._sent.append(commit)
         self._engine.verdicts.expect(record.id, lambda verdict: self._told(commit, verdict))
-        wait_ms = max(int((request.deadline - now) * 1000), 1)
-        self._engine.producing(record.id, self._produce(commit, wait_ms))
+        self._begin(commit, request.deadline - now)
         self._arm()
+
+    def _begin(self, commit: Commit, wait_s: float) -> None:
+        record, quick = commit.record, self._engine.quick
+        if quick is not None:
+            try:
+                future = quick.send(self._partition, self._key, record.headers(), record.value)
+            except (Unavailable, LedgerError) as error:
+                # Not within the call that sends: whoever plans the next record has to see this one first.
+                asyncio.get_running_loop().call_soon(self._refused, commit, error)
+                return
+            if future is not None:
+                future.add_done_callback(lambda done: self._acknowledged(commit, done))
+                return
+        self._engine.producing(record.id, self._produce(commit, max(int(wait_s * 1000), 1)))
+
+    def _acknowledged(self, commit: Commit, done: "asyncio.Future[int]") -> None:
+        error = ProduceUnknown("given up") if done.cancelled() else done.exception()
+        if error is None:
+            self._logged(commit, done.result())
+        else:
+            self._refused(commit, error)
 
     def join(self, record_id: str, request: Request) -> bool:
         """Lets an idempotent repeat wait with the record that it repeats, if that is on its way."""
@@ -101,23 +121,27 @@ class Flight:
             offset = await self._engine.log.produce(
                 self._partition, self._key, record.headers(), record.value, wait_ms
             )
-        except Unavailable:
-            self._unwritten(commit, None)
-        except LedgerError as refusal:
-            self._unwritten(commit, refusal)
-        except ProduceUnknown:
-            commit.produced = Produced.UNKNOWN
-        except Exception:
-            # Nobody can say how far it came.
-            _log.exception("a record could not be produced")
-            commit.produced = Produced.UNKNOWN
+        except Exception as error:
+            self._refused(commit, error)
         else:
-            commit.produced, commit.offset = Produced.LOGGED, offset
-            self._engine.lags[self._partition].saw_end(offset + 1)
-            for request in commit.requests:
-                if request.logged:
-                    request.resolve(self._landed(commit, commit.landed_at(offset), provisional=True))
+            self._logged(commit, offset)
         self._engine.produced(record.id)
+
+    def _logged(self, commit: Commit, offset: int) -> None:
+        commit.produced, commit.offset = Produced.LOGGED, offset
+        self._engine.lags[self._partition].saw_end(offset + 1)
+        for request in commit.requests:
+            if request.logged:
+                request.resolve(self._landed(commit, commit.landed_at(offset), provisional=True))
+
+    def _refused(self, commit: Commit, error: BaseException) -> None:
+        if isinstance(error, Unavailable | LedgerError):
+            self._unwritten(commit, error if isinstance(error, LedgerError) else None)
+            return
+        if not isinstance(error, ProduceUnknown):
+            # Nobody can say how far it came.
+            _log.error("a record could not be produced", exc_info=error)
+        commit.produced = Produced.UNKNOWN
 
     def _unwritten(self, commit: Commit, refusal: LedgerError | None) -> None:
         if commit.verdict is None:
@@ -201,14 +225,36 @@ class Flight:
         if not self._sent and not self._adrift:
             self._poll_s = 0.0
             return
-        oldest = self._sent[0].sent_at if self._sent else 0.0
-        if asyncio.get_running_loop().time() - oldest < self._engine.limits.verdict_poll_ms / 1000:
+        limits = self._engine.limits
+        if self._sent and self._age_s() < limits.verdict_poll_ms / 1000:
             self._poll_s = 0.0
-        elif not self._polling:
+        else:
+            if self._overdue():
+                self._begin_look()
+            else:
+                # Whether the fold has passed the record is asked once for all sessions of the partition.
+                self._engine.watch_end(self._partition)
+            self._poll_s = min(self._poll_s * 2, limits.verdict_poll_max_ms / 1000)
+        self._arm()
+
+    def _age_s(self) -> float:
+        return asyncio.get_running_loop().time() - self._sent[0].sent_at
+
+    def _overdue(self) -> bool:
+        """Whether the oldest record's verdict must be there by now, or nobody can say."""
+        if not self._sent:
+            return True
+        oldest = self._sent[0]
+        if oldest.produced is Produced.LOGGED:
+            return oldest.offset < self._engine.lags[self._partition].next_offset
+        return (
+            oldest.produced is Produced.UNKNOWN or self._age_s() > self._engine.limits.verdict_poll_max_ms / 1000
+        )
+
+    def _begin_look(self) -> None:
+        if not self._polling:
             self._polling = True
             self._engine.spawn(self._look(), "verdict poll")
-            self._poll_s = min(self._poll_s * 2, self._engine.limits.verdict_poll_max_ms / 1000)
-        self._arm()
 
     def _forget_adrift(self) -> None:
         for name, commit in list(self._adrift.items()):
@@ -220,6 +266,7 @@ class Flight:
 
     async def _look(self) -> None:
         try:
+            self._give_up_waiting()
             unknown = [c for c in self._sent if c.produced is Produced.UNKNOWN and c.fresh_offset < 0]
             if unknown:
                 end = await self._engine.ends.after_now(self._partition)
@@ -235,6 +282,13 @@ class Flight:
             return
         finally:
             self._polling = False
+
+    def _give_up_waiting(self) -> None:
+        """A log that has not answered by a request's deadline is not waited for by those behind it."""
+        now = asyncio.get_running_loop().time()
+        for commit in self._sent:
+            if commit.produced is Produced.WAITING and now >= commit.requests[0].deadline:
+                commit.produced = Produced.UNKNOWN
 
     def _unexplained(self, commit: Commit, next_offset: int) -> bool:
         """Whether the fold has passed the record, or what may be one, and the newest verdicts do not tell of

@@ -30,12 +30,18 @@ class Gate:
         self._shut = ""
         self._call()
 
+    def enter_now(self, size_bytes: int) -> bool:
+        """Enters when there is room and nobody waits."""
+        # Who was called but did not run yet still comes first: records must not overtake each other.
+        if self._line or self._called or not self._fits(size_bytes):
+            return False
+        self._count(size_bytes)
+        return True
+
     async def enter(self, size_bytes: int, timeout_ms: int) -> None:
         """Returns at once, without giving way, when there is room and nobody waits. Raises Unavailable when there
         is none in time."""
-        # Who was called but did not run yet still comes first: records must not overtake each other.
-        if not self._line and not self._called and self._fits(size_bytes):
-            self._count(size_bytes)
+        if self.enter_now(size_bytes):
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._line.append((size_bytes, future))

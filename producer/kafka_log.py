@@ -73,6 +73,11 @@ class KafkaLog:
     ) -> int:
         return await self._writer.produce(partition, key, headers, value, timeout_ms)
 
+    def send(
+        self, partition: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes
+    ) -> "asyncio.Future[int] | None":
+        return self._writer.send(partition, key, headers, value)
+
     async def ends(self, partitions: Sequence[int], timeout_ms: int) -> dict[int, int]:
         return await self._offsets.ask(END, partitions, timeout_ms)
 

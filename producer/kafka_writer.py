@@ -53,10 +53,31 @@ class KafkaWriter:
         size_bytes = check_size(key, headers, value, self._size_bytes_max)
         deadline = self._loop.time() + timeout_ms / 1000
         await self._gate.enter(size_bytes, timeout_ms)
+        future = self._queue(partition, key, headers, value, size_bytes)
+        # A timer costs a tenth of what asyncio.timeout does, on a path that every append takes.
+        timer = self._loop.call_at(deadline, _expire, future)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+
+    def send(
+        self, partition: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes
+    ) -> "asyncio.Future[int] | None":
+        """As `QuickLog.send`."""
+        size_bytes = check_size(key, headers, value, self._size_bytes_max)
+        if not self._gate.enter_now(size_bytes):
+            return None
+        return self._queue(partition, key, headers, value, size_bytes)
+
+    def _queue(
+        self, partition: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes, size_bytes: int
+    ) -> "asyncio.Future[int]":
+        """Hands a record that is inside the gate to the library."""
         try:
             if self._closed:
                 raise Unavailable("the log is closed; nothing was written")
-            sent = self._producer.send(self._topic, partition, key, list(headers), value, size_bytes)
+            return self._producer.send(self._topic, partition, key, list(headers), value, size_bytes).future
         except BaseException as error:
             self._gate.leave(size_bytes)
             if isinstance(error, KafkaException):
@@ -64,12 +85,6 @@ class KafkaWriter:
             if isinstance(error, BufferError):
                 raise Unavailable("the client's queue is full; nothing was written") from None
             raise
-        # A timer costs a tenth of what asyncio.timeout does, on a path that every append takes.
-        timer = self._loop.call_at(deadline, _expire, sent.future)
-        try:
-            return await sent.future
-        finally:
-            timer.cancel()
 
     def _settle(self, answers: list[Answer]) -> None:
         for sent, error, offset in answers:

@@ -4,9 +4,10 @@ Kafka, SQLite and memory stand behind the same interface and pass the same contr
 have gaps. Nothing here knows what a session is.
 """
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -18,6 +19,7 @@ __all__ = [
     "LogConsumer",
     "LogRecord",
     "ProduceUnknown",
+    "QuickLog",
     "Unavailable",
     "check_size",
 ]
@@ -120,6 +122,18 @@ class EventLog(Protocol):
 
     async def close(self) -> None:
         """Flushes what is in flight and lets go of all resources."""
+        ...
+
+
+@runtime_checkable
+class QuickLog(Protocol):
+    """A log that takes a record without a task to wait for it."""
+
+    def send(
+        self, partition: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes
+    ) -> "asyncio.Future[int] | None":
+        """As `produce`, begun at once; the future ends as `produce` would, sooner or later. None when the record
+        would have to wait in line: then nothing was done. Keeps its order with `produce`."""
         ...
 
 

@@ -105,11 +105,11 @@ async def _many(servers: ServerSettings, producer: Producer, sessions: int, comm
 
 
 async def _load(producer: Producer, names: Sequence[str], commits: int, depth: int) -> float:
-    left = iter(range(commits))
+    left = iter([_draft(number) for number in range(commits)])
 
     async def client(name: str) -> None:
-        for number in left:
-            await producer.append(TENANT, name, [_draft(number)])
+        for draft in left:
+            await producer.append(TENANT, name, [draft])
 
     started = time.perf_counter()
     await asyncio.gather(*(client(name) for name in names for _ in range(depth)))
