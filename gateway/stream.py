@@ -1,11 +1,13 @@
 """Live tails: every event of a session from a seq on, as server-sent events, without gap or repeat.
 
 A stream subscribes first and then reads pages by seq, so a lost notification costs one heartbeat and nothing else.
-Nothing is read ahead of the reader: a slow one holds one page, never a growing buffer.
+Nothing is read ahead of the reader: a slow one holds one page, never a growing buffer, and one that takes nothing
+is dropped (gateway/protocol.py).
 """
 
 import asyncio
 from collections.abc import AsyncIterator
+from weakref import WeakSet
 
 import msgspec
 
@@ -30,6 +32,10 @@ class Seen(msgspec.Struct, frozen=True):
     epoch: str = ""
 
 
+class _Place:
+    """What one open stream takes of the number that may be open."""
+
+
 class Streams:
     """`streams_max`: how many are open at once; `heartbeat_ms`: how long a quiet stream says nothing."""
 
@@ -39,7 +45,13 @@ class Streams:
         self._streams_max = streams_max
         self._heartbeat_s = heartbeat_ms / 1000
         self._closing = asyncio.Event()
-        self.open = 0
+        # Weak, so that a stream that nobody ever reads gives its place back too.
+        self._places: WeakSet[_Place] = WeakSet()
+
+    @property
+    def open(self) -> int:
+        """How many streams are open, those included that have not said anything yet."""
+        return len(self._places)
 
     async def start(
         self, tenant: str, session: str, first: int | None, seen: Seen | None = None, *, epochs: bool = False
@@ -49,6 +61,17 @@ class Streams:
         `<epoch>:<seq>`. Raises what a read raises, and `overloaded`."""
         if self.open >= self._streams_max:
             raise ProtocolError("overloaded", "as many streams as this server takes are open; try again later")
+        place = _Place()
+        self._places.add(place)
+        try:
+            return await self._start(place, tenant, session, first, seen, epochs)
+        except BaseException:
+            self._places.discard(place)
+            raise
+
+    async def _start(
+        self, place: "_Place", tenant: str, session: str, first: int | None, seen: Seen | None, epochs: bool
+    ) -> AsyncIterator[bytes]:
         found, _ = await self._pages.lines(tenant, session, 0, 0, 0)
         same = seen is None or seen.epoch in ("", found.open_id)
         if seen is not None and same and seen.seq >= found.seq:
@@ -60,12 +83,11 @@ class Streams:
             following, head = seen.seq + 1, b""
         else:
             following, head = found.seq, _resync(found, prefix)
-        return self._run(tenant, session, found, following, prefix, head)
+        return self._run(place, tenant, session, found, following, prefix, head)
 
     async def _run(
-        self, tenant: str, session: str, found: View, following: int, prefix: bytes, head: bytes
+        self, place: "_Place", tenant: str, session: str, found: View, following: int, prefix: bytes, head: bytes
     ) -> AsyncIterator[bytes]:
-        self.open += 1
         try:
             async with self._news.watch(found.partition, found.key) as watch:
                 yield b": stream from %d\n\n%s" % (following, head)
@@ -81,12 +103,12 @@ class Streams:
                             return
                         await asyncio.sleep(min(1.0, self._heartbeat_s))
                     if lines:
-                        yield b"".join(_frame(prefix, following + place, line) for place, line in enumerate(lines))
+                        yield b"".join(_frame(prefix, seq, line) for seq, line in enumerate(lines, following))
                         following += len(lines)
                     elif not await watch.wait(self._heartbeat_s):
                         yield b": at %d\n\n" % following
         finally:
-            self.open -= 1
+            self._places.discard(place)
 
     def close(self) -> None:
         """Lets streams end at their next heartbeat."""
