@@ -14,12 +14,14 @@ Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class ProjectorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`batch_records`: of one fetch. `call_values`, `call_bytes`: what one script call carries before it is cut.
-    `states_count`, `states_bytes`: of the session states kept in one worker's memory. `tail_events`, `tail_bytes`:
-    of the newest events kept beside a session's messages, at most a `tail_share`-th of these (0: of any size).
-    `idle_ms`: how often a quiet partition is looked at."""
+    """`group`: of the workers that share the partitions; empty for `<topic>-projector`. `member`: this worker's
+    name in it, which it keeps over restarts; empty for a new one. `batch_records`: of one fetch. `call_values`,
+    `call_bytes`: what one script call carries before it is cut. `states_count`, `states_bytes`: of the session
+    states kept in one worker's memory. `tail_events`, `tail_bytes`: of the newest events kept beside a session's
+    messages, at most a `tail_share`-th of these (0: of any size). `idle_ms`: how often a quiet partition is looked
+    at."""
 
-    group: Annotated[str, Meta(min_length=1)] = "surfacelog-projector"
+    group: str = ""
     member: str = ""
     batch_records: Count = 5000
     fetch_wait_ms: Annotated[int, Meta(ge=1, le=60_000)] = 250

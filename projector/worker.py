@@ -26,6 +26,7 @@ BACKOFF_MS_MIN = 20
 FAILURES_MAX = 20
 HALTED_RETRY_S = 10.0
 STALLED_S = 3.0
+STARVED_S = 60.0
 
 
 class Worker:
@@ -52,6 +53,7 @@ class Worker:
         self._halted: set[int] = set()
         self._moved_at: dict[int, float] = {}
         self._look_at = 0.0
+        self._fed_at = 0.0
         self._stopping = False
 
     @property
@@ -66,10 +68,10 @@ class Worker:
     async def run(self) -> None:
         """Projects until `stop`. Raises only what is no fault of a record, the log or the cache."""
         settings = self.settings
-        member = settings.member or uuid4().hex
+        group, member = settings.group or f"{self.log.topic}-projector", settings.member or uuid4().hex
         while not self._stopping:
             self._forget(Batch({}, lost=tuple(self.projections)))
-            async with self.log.consumer(settings.group, member) as consumer:
+            async with self.log.consumer(group, member) as consumer:
                 failures = 0
                 # A client that was fenced, or that lost its way, never comes back; a new one does.
                 while not self._stopping and failures < FAILURES_MAX:
@@ -92,6 +94,8 @@ class Worker:
             return True
         self._forget(batch)
         now = asyncio.get_running_loop().time()
+        if batch.records:
+            self._fed_at = now
         for partition in batch.assigned:
             self._retry_at[partition] = now
         due = [partition for partition, at in self._retry_at.items() if at <= now]
@@ -197,13 +201,16 @@ class Worker:
 
     async def _look(self, consumer: LogConsumer, partition: int, end: int | None) -> None:
         projection = self.projections[partition]
-        quiet_s = asyncio.get_running_loop().time() - self._moved_at[partition]
+        now = asyncio.get_running_loop().time()
+        quiet_s = now - self._moved_at[partition]
         try:
             if end is not None:
                 if end < projection.place.next:
                     raise Moved("the log ends before what was folded")
-                if end > projection.place.next and quiet_s >= STALLED_S:
-                    # Whatever the client library waits for, a new seek makes it fetch.
+                # In a backlog a partition waits for its turn; but where nothing comes at all, or for very long,
+                # something was missed, and a new seek finds it.
+                stalled_s = STALLED_S if now - self._fed_at >= STALLED_S else STARVED_S
+                if end > projection.place.next and quiet_s >= stalled_s:
                     raise Moved(f"the log has records up to {end}, and none came")
                 self.metrics.lag_records.labels(str(partition)).set(end - projection.place.next)
             if quiet_s >= self.settings.idle_ms / 1000:

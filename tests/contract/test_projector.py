@@ -16,7 +16,8 @@ from projector.site import make_site
 from projector.states import States
 from projector.trouble import Moved
 from projector.worker import Worker
-from surfacelog.records import KeyClaim
+from surfacelog.records import KeyClaim, Record
+from surfacelog.snapshot import pieces
 from tests.logwriter import LogWriter, user
 from tests.projection_reader import assert_equals_truth, partition_keys, view_of
 
@@ -151,3 +152,43 @@ async def test_a_stale_worker_neither_overwrites_nor_doubles(log: MemoryLog) -> 
     with pytest.raises(Moved):
         await stale.project(records)
     await assert_equals_truth(cache, writer, key)
+
+
+async def test_a_worker_with_room_for_one_state_and_small_calls_projects_the_same(
+    cache: Cache, log: MemoryLog
+) -> None:
+    writer = LogWriter(log, seed=9)
+    worker = make_worker(log, cache, batch_records=50, states_count=1, call_values=40)
+    keys = [await writer.open(f"s{index}") for index in range(6)]
+    for _ in range(6):
+        for key in keys * 5:
+            await writer.step(key)
+        await worker.once()
+        assert len(worker.states) == 1
+    for key in keys:
+        await assert_equals_truth(cache, writer, key)
+
+
+async def test_a_deleted_session_leaves_a_tombstone_and_nothing_else(cache: Cache, log: MemoryLog) -> None:
+    writer = LogWriter(log)
+    key = await writer.open("s")
+    for _ in range(10):
+        await writer.step(key)
+    worker = make_worker(log, cache)
+    await worker.once()
+    pointer = (await view_of(cache, log, key)).meta[b"mk"]
+    state = writer.truths[key].state
+    await writer.put(key, Record("delete", "the-delete", state.open_id.encode()))
+    await worker.once()
+    view = await view_of(cache, log, key)
+    assert view.whole
+    assert view.state is not None
+    assert view.state.status == "deleted"
+    assert view.entry is not None
+    assert view.entry.status == "deleted"
+    own = partition_keys(log, key).session(key)
+    gone = (own.surface, own.transcript, own.tail, own.offsets, own.headers, own.tools, own.messages + pointer)
+    assert [await cache.call("EXISTS", name) for name in gone] == [0] * len(gone)
+    await writer.put(key, Record("commit", "too-late", b"{}", seq=0, prev=state.chain), "rejected")
+    await worker.once()
+    assert pieces((await view_of(cache, log, key)).state or state) == pieces(state)
