@@ -16,7 +16,7 @@ from producer.memory_log import MemoryLog, MemoryTopic, ProduceFault
 from sim.loop import SimLoop
 from sim.weather import CALM, Weather
 
-__all__ = ["Sky", "WireCache", "WireLog"]
+__all__ = ["QuickWireLog", "Sky", "WireCache", "WireLog"]
 
 T = TypeVar("T")
 
@@ -166,12 +166,18 @@ class WireLog(Wire):
         self, partition: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes, timeout_ms: int
     ) -> int:
         """Writes one record, or not, or twice."""
+        return await self.put(partition, key, headers, value, min(UNKNOWN_S, timeout_ms / 1000))
+
+    def put(
+        self, partition: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes, patience_s: float
+    ) -> "asyncio.Future[int]":
+        """Sends one record on its way; what nobody knows is told after `patience_s`."""
         check_size(key, headers, value, self.size_bytes_max)
         sky, weather, chance = self.sky, self.sky.weather, self.sky.loop.random
         answer: asyncio.Future[int] = sky.loop.create_future()
         if self.cut or weather.log_away or sky.chance(weather.refused):
             sky.later(weather.delay_s(chance), lambda: _fail(answer, Unavailable("the log is away")))
-            return await answer
+            return answer
 
         def write() -> int:
             return self._topic.append(partition, key, headers, value, int(sky.loop.time() * 1000))
@@ -183,7 +189,6 @@ class WireLog(Wire):
         now_s = sky.loop.time()
         arrival_s = max(self._arrived.get(partition, 0.0), now_s + weather.delay_s(chance))
         late_s = chance.random() * weather.late_ms_max / 1000
-        patience_s = min(UNKNOWN_S, timeout_ms / 1000)
         unknown = ProduceUnknown("no acknowledgement in time")
         fate = chance.random()
         if fate < weather.lost:
@@ -198,7 +203,7 @@ class WireLog(Wire):
             sky.later(arrival_s - now_s + patience_s, lambda: _fail(answer, unknown))
             if sky.chance(weather.doubled):
                 sky.later(arrival_s - now_s + late_s, write)
-        return await answer
+        return answer
 
     async def ends(self, partitions: Sequence[int], timeout_ms: int) -> dict[int, int]:
         """As EventLog says."""
@@ -222,6 +227,19 @@ class WireLog(Wire):
 
     async def close(self) -> None:
         """Nothing is held."""
+
+
+class QuickWireLog(WireLog):
+    """A log that also takes records without a task to wait for each, as Kafka's does."""
+
+    def send(
+        self, partition: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes
+    ) -> "asyncio.Future[int] | None":
+        """As QuickLog says. Its answer may come long after whoever sent has given up."""
+        chance = self.sky.loop.random
+        if chance.random() < 0.1:
+            return None
+        return self.put(partition, key, headers, value, chance.choice((UNKNOWN_S, 4 * UNKNOWN_S, 10 * UNKNOWN_S)))
 
 
 class _Fetches:

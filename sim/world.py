@@ -11,7 +11,7 @@ from sim.asks import AskMaker
 from sim.evidence import Evidence
 from sim.loop import SimLoop
 from sim.temper import Temper
-from sim.wires import Sky, WireCache, WireLog
+from sim.wires import QuickWireLog, Sky, WireCache, WireLog
 from surfacelog.keys import PartitionKeys, partition_of, tag_of
 
 __all__ = ["GROUP", "World"]
@@ -83,7 +83,8 @@ class World:
 
     def wire_log(self) -> WireLog:
         """A new connection to the log."""
-        return WireLog(self.sky, self.topic)
+        kind = QuickWireLog if self.chance.random() < 0.5 else WireLog
+        return kind(self.sky, self.topic)
 
     def wire_cache(self) -> WireCache:
         """A new connection to the cache."""
