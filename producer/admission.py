@@ -14,6 +14,8 @@ __all__ = ["Budget", "FoldLag"]
 # A lag that any worker clears in a moment is no reason to turn work away, whatever the speed was measured to be.
 LAG_RECORDS_FREE = 256
 RATE_UNKNOWN = 2_000
+# With fewer than these waiting a worker may be idle, and what it folds is what it was given.
+SATURATED_RECORDS = 64
 
 
 class Budget:
@@ -86,19 +88,25 @@ class FoldLag:
 
     def saw_end(self, end: int) -> None:
         """The log reaches to `end`."""
-        self._end = max(self._end, end)
+        if end > self._end:
+            self._end = end
+
+    def passed(self, offset: int) -> None:
+        """The record at `offset` was folded; says nothing of the speed."""
+        if offset >= self._next:
+            self._next = offset + 1
 
     def saw_next(self, next_offset: int, now: float, rate: int = 0) -> None:
         """The fold has come to `next_offset`; `rate`: its speed by its own measure, records/s."""
         self._next = max(self._next, next_offset)
-        if self._end <= self._next:
+        if self._end - self._next < SATURATED_RECORDS:
             self._since = None
             return
         if self._since is None:
             self._since = (now, self._next)
             return
         began, first = self._since
-        # Only time in which there was work tells the speed; over a second it is not the luck of one batch.
+        # Only time in which there was always work tells the speed; over a second it is not the luck of one batch.
         if now - began >= 1:
             self._rate = max((self._next - first) / (now - began), 1.0)
             self._since = (now, self._next)

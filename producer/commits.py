@@ -80,11 +80,12 @@ class Commit:
         offset = self.verdict.offset
         if record.kind == "open":
             state.first_offset = offset
-        kept = state.recent.get(record.id)
-        if kept is not None:
-            state.recent[record.id] = msgspec.structs.replace(kept, offset=offset)
-        used = state.keys.get(record.key.key) if record.key is not None else None
-        if record.key is not None and used is not None and used.id == record.id:
+        if record.id in state.recent:
+            state.recent[record.id] = self.landed_at(offset)
+        if record.key is None:
+            return
+        used = state.keys.get(record.key.key)
+        if used is not None and used.id == record.id:
             state.keys[record.key.key] = msgspec.structs.replace(used, offset=offset)
 
     def landed_at(self, offset: int) -> Verdict:

@@ -38,6 +38,7 @@ class Flight:
         self._engine = engine
         self._key = session_key
         self._partition = engine.sight.partition(session_key)
+        self._lag = engine.lags[self._partition]
         self._changed = changed
         self._sent: deque[Commit] = deque()
         # Unknown records that the log does not show: they may still land, and void nothing until they do.
@@ -129,7 +130,7 @@ class Flight:
 
     def _logged(self, commit: Commit, offset: int) -> None:
         commit.produced, commit.offset = Produced.LOGGED, offset
-        self._engine.lags[self._partition].saw_end(offset + 1)
+        self._lag.saw_end(offset + 1)
         for request in commit.requests:
             if request.logged:
                 request.resolve(self._landed(commit, commit.landed_at(offset), provisional=True))
@@ -157,9 +158,9 @@ class Flight:
         if commit.settled:
             return
         commit.verdict = verdict
-        lag = self._engine.lags[self._partition]
-        lag.saw_next(verdict.offset + 1, asyncio.get_running_loop().time())
-        self.told_offset = max(self.told_offset, verdict.offset)
+        self._lag.passed(verdict.offset)
+        if verdict.offset > self.told_offset:
+            self.told_offset = verdict.offset
         if commit.as_planned:
             commit.keep_offset()
         else:
@@ -167,9 +168,8 @@ class Flight:
         if verdict.landed:
             landed = self._landed(commit, verdict)
             for request in commit.requests:
-                request.landed_or_not(written=True)
-                request.resolve(landed)
-        if self._adrift.pop(commit.record.id, None) is not None:
+                request.landed(landed)
+        if self._adrift and self._adrift.pop(commit.record.id, None) is not None:
             # The plans went on without it. Landed or not, they have to be made anew.
             self.broken = True
             self.returned.append(commit)
@@ -246,7 +246,7 @@ class Flight:
             return True
         oldest = self._sent[0]
         if oldest.produced is Produced.LOGGED:
-            return oldest.offset < self._engine.lags[self._partition].next_offset
+            return oldest.offset < self._lag.next_offset
         return (
             oldest.produced is Produced.UNKNOWN or self._age_s() > self._engine.limits.verdict_poll_max_ms / 1000
         )

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
 
@@ -70,8 +70,7 @@ class PolledProducer:
     ) -> Sent:
         """Queues a record; raises KafkaException or BufferError when it was not queued. Does not block."""
         sent = Sent(size_bytes, self._loop.create_future(), self._answers)
-        given = cast(list[tuple[str, str | bytes | None]], headers) or None
-        self._producer.produce(topic, value, key, partition, on_delivery=sent.done, headers=given)
+        self._producer.produce(topic, value, key, partition, on_delivery=sent.done, headers=headers or None)  # type: ignore[arg-type]
         return sent
 
     def _poll(self) -> None:

@@ -114,6 +114,11 @@ class Request:
             self.future.set_result(landed)
         self._settle()
 
+    def landed(self, landed: Landed) -> None:
+        """Answers yes: its record counts."""
+        self.in_flight = False
+        self.resolve(landed)
+
     def refuse(self, error: Exception) -> None:
         """Answers no."""
         if not self.future.done():

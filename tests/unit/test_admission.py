@@ -103,3 +103,12 @@ def test_a_few_records_are_never_a_backlog():
     lag.saw_next(0, 0.0)
     lag.saw_next(0, 100.0)
     lag.admit(deadline=100.1, now=100.0)
+
+
+def test_what_a_worker_folds_when_it_is_given_little_is_not_taken_for_its_speed():
+    lag = FoldLag()
+    for second in range(60):
+        lag.saw_end(10 * second + 5)
+        lag.saw_next(10 * second, float(second))
+    lag.saw_end(2_000)  # A burst comes in.
+    lag.admit(deadline=70.0, now=60.0)
