@@ -14,7 +14,7 @@ __all__ = ["RedisBatch"]
 
 # A batch holds up those behind it on its connection, so it ends at either bound.
 COMMANDS_MAX = 128
-BYTES_MAX = 1 << 20
+WORDS_MAX = 4096
 Command = Sequence[Any]
 
 
@@ -52,13 +52,13 @@ class RedisBatch:
             self._depart()
 
     def _board(self) -> list[tuple[Sequence[Command], asyncio.Future[list[Any]]]]:
-        count = size_bytes = 0
+        count = words = 0
         boarded = 0
         for commands, _ in self._waiting:
             boarded += 1
             count += len(commands)
-            size_bytes += sum(len(word) for command in commands for word in command if isinstance(word, bytes))
-            if count >= COMMANDS_MAX or size_bytes >= BYTES_MAX:
+            words += sum(map(len, commands))
+            if count >= COMMANDS_MAX or words >= WORDS_MAX:
                 break
         found, self._waiting = self._waiting[:boarded], self._waiting[boarded:]
         return found

@@ -23,12 +23,6 @@ class Call:
         self._owners: list[bytes] = []
         self._writes: list[tuple[str | int, ...]] = []
         self._values: list[Argument] = []
-        self.size_bytes = 0
-
-    @property
-    def values(self) -> int:
-        """How many values the call carries."""
-        return len(self._values)
 
     def _key(self, name: bytes) -> int:
         return self._keys.setdefault(name, len(self._keys) + 1)
@@ -46,7 +40,6 @@ class Call:
         """`command` on `key` with `values`, once all checks hold."""
         first = len(self._values) + 2
         self._values += values
-        self.size_bytes += sum(len(value) for value in values if isinstance(value, bytes))
         self._writes.append((command, self._key(key), first, len(self._values) + 1))
 
     def copy(self, key: bytes, source: bytes, first: int, last: int) -> None:

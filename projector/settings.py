@@ -19,7 +19,8 @@ class ProjectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     `call_bytes`: what one script call carries before it is cut. `states_count`, `states_bytes`: of the session
     states kept in one worker's memory. `tail_events`, `tail_bytes`: of the newest events kept beside a session's
     messages, at most a `tail_share`-th of these (0: of any size). `idle_ms`: how often a quiet partition is looked
-    at."""
+    at. `metrics_port` (0: none) asks for no credential, so it is bound to loopback unless `metrics_host` says
+    otherwise."""
 
     group: str = ""
     member: str = ""
@@ -36,3 +37,4 @@ class ProjectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     log_timeout_ms: Annotated[int, Meta(ge=100)] = 10_000
     backoff_ms_max: Annotated[int, Meta(ge=1)] = 5000
     metrics_port: Annotated[int, Meta(ge=0, le=65_535)] = 0
+    metrics_host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
