@@ -1,4 +1,4 @@
-"""Whether this server lives, whether it can serve, and its figures. No credential is asked for."""
+"""Whether this server lives, whether it can serve, and its figures. A credential is asked for the figures only."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from litestar import Response, get
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from gateway.routes import Asked, answer, services_of
+from gateway.routes import Asked, answer, only, services_of
 from producer.cache import CacheUnavailable
 from producer.log import Unavailable
 from surfacelog.errors import ProtocolError
@@ -45,8 +45,10 @@ async def _holds(check: Awaitable[object]) -> bool:
 
 @get("/metrics")
 async def metrics(request: Asked) -> Response[bytes]:
-    """Figures for Prometheus."""
-    body = generate_latest(services_of(request).metrics.registry)
+    """Figures for Prometheus: for everybody only where everybody is on this machine."""
+    services = services_of(request)
+    services.doorkeeper.tenant_of(only(request, "authorization"))
+    body = generate_latest(services.metrics.registry)
     return Response(body, media_type=CONTENT_TYPE_LATEST)
 
 

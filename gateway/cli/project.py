@@ -45,7 +45,7 @@ def project(
     member
         This worker's name in the group. A worker that restarts under its name gets its partitions back at once.
     metrics_port
-        Where Prometheus may scrape, on all addresses; 0 serves no metrics.
+        Where Prometheus may scrape, on loopback unless SURFACELOG_METRICS_HOST says otherwise; 0 serves none.
     once
         Project up to the log end seen at start, and end.
     log_level
@@ -76,7 +76,7 @@ async def _run(servers: ServerSettings, settings: ProjectorSettings, once: bool)
         raise ProtocolError("unavailable", f"the cache does not answer: {error}") from None
     metrics = ProjectorMetrics()
     if settings.metrics_port:
-        start_http_server(settings.metrics_port, registry=metrics.registry)
+        start_http_server(settings.metrics_port, settings.metrics_host, metrics.registry)
     worker = Worker(log, cache, settings, metrics)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

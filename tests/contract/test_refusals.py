@@ -243,6 +243,18 @@ async def test_a_tenant_sees_its_own_sessions_and_no_sign_of_others() -> None:
         assert claimed.json()["messages"] == []
 
 
+async def test_figures_are_shown_to_strangers_only_where_there_are_none() -> None:
+    keys = Secret(f"acme {sha256(b'one').hexdigest()}")
+    async with open_gateway(GatewaySettings(host="0.0.0.0", api_keys=keys)) as gateway:  # noqa: S104
+        refusal(await gateway.ask("GET", "/metrics"), 401, "unauthorized")
+        scraped = await gateway.ask("GET", "/metrics", headers={"Authorization": "Bearer one"})
+        assert "surfacelog_gateway_requests_total" in scraped.text
+        assert (await gateway.ask("GET", "/healthz")).status_code == 200
+        assert (await gateway.ask("GET", "/readyz")).status_code == 200
+    async with open_gateway() as local:
+        assert (await local.ask("GET", "/metrics")).status_code == 200
+
+
 async def test_no_refusal_names_a_topic_a_key_or_a_host(gateway: Gateway) -> None:
     await test_unreadable_requests_are_bad_requests(gateway)
     await test_unknown_things_are_told_apart(gateway)

@@ -6,8 +6,10 @@ import pickle
 import msgspec
 import pytest
 
+from gateway.auth import is_loopback
 from producer.secret import Secret
 from producer.settings import ServerSettings, read_settings
+from projector.settings import ProjectorSettings
 from surfacelog.errors import ProtocolError
 
 
@@ -115,3 +117,9 @@ def test_a_secret_is_compared_by_its_text_and_neither_copied_nor_pickled() -> No
         copy.deepcopy(Secret("a"))
     with pytest.raises(TypeError):
         msgspec.json.encode(Secret("a"))
+
+
+def test_figures_that_ask_for_no_credential_stay_on_this_machine_unless_told_otherwise() -> None:
+    assert is_loopback(read_settings(ProjectorSettings, {}).metrics_host)
+    environ = {"SURFACELOG_METRICS_HOST": "0.0.0.0"}  # noqa: S104
+    assert read_settings(ProjectorSettings, environ).metrics_host == "0.0.0.0"  # noqa: S104
