@@ -5,12 +5,12 @@ import resource
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw
 
-from gateway.cli.bench_raw import RawRecord, raw_ack_ms, raw_rate
+from gateway.cli.bench_raw import RawRecord, raw_ack_ms, raw_rates
 from gateway.cli.bench_servers import bench_servers, projector
 from producer.append import AppendIntent
 from producer.collector import calm_collector
@@ -80,7 +80,10 @@ def _raw(servers: ServerSettings, count: int, sessions: int) -> list[RawRecord]:
     return found
 
 
-async def _aside(work: Callable[[], float]) -> float:
+Answer = TypeVar("Answer")
+
+
+async def _aside(work: Callable[[], Answer]) -> Answer:
     return await asyncio.get_running_loop().run_in_executor(None, work)
 
 
@@ -95,13 +98,19 @@ async def _many(servers: ServerSettings, producer: Producer, sessions: int, comm
     names = [f"s{number}" for number in range(sessions)]
     await asyncio.gather(*(producer.create(TENANT, Header(name, 0)) for name in names))
     records = _raw(servers, commits, sessions)
-    topic = await _raw_topic(servers)
-    raw = await _aside(lambda: raw_rate(servers, topic, records))
+    topics = (await _raw_topic(servers), await _raw_topic(servers))
+    raw = await _aside(lambda: raw_rates(servers, topics, records))
     await _load(producer, names, commits // 10, depth)
     rate = await _load(producer, names, commits, depth)
-    again = await _raw_topic(servers)
-    raw = (raw + await _aside(lambda: raw_rate(servers, again, records))) / 2
-    return {"raw_per_s": round(raw), "accepted_per_s": round(rate), "ratio": round(rate / raw, 3)}
+    return {
+        "raw_produce_per_s": round(raw.produce),
+        "raw_consume_per_s": round(raw.consume),
+        "raw_per_s": round(raw.after),
+        "raw_beside_per_s": round(raw.beside),
+        "accepted_per_s": round(rate),
+        "ratio": round(rate / raw.after, 3),
+        "ratio_beside": round(rate / raw.beside, 3),
+    }
 
 
 async def _load(producer: Producer, names: Sequence[str], commits: int, depth: int) -> float:

@@ -4,15 +4,17 @@ produce with acks=all and a plain consumer in a process of its own, without anyt
 import multiprocessing
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 
 import msgspec
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from producer.settings import ServerSettings
 
-__all__ = ["RawRecord", "raw_ack_ms", "raw_rate"]
+__all__ = ["RawRates", "RawRecord", "raw_ack_ms", "raw_rates"]
 
 RawRecord = tuple[int, bytes, list[tuple[str, bytes]], bytes]
 
@@ -37,24 +39,61 @@ def _producer(servers: ServerSettings) -> Producer:
     )
 
 
-def raw_rate(servers: ServerSettings, topic: str, records: Sequence[RawRecord]) -> float:
-    """Records a second from the first produce until a consumer in another process has read the last."""
-    assert servers.kafka is not None
-    plan = _Plan(servers.kafka, topic, servers.partition_count, len(records))
-    ours, theirs = multiprocessing.get_context("spawn").Pipe()
-    child = multiprocessing.get_context("spawn").Process(target=_consume, args=(plan, theirs))
-    child.start()
-    ours.recv()
+class RawRates(msgspec.Struct, frozen=True):
+    """Records a second. `produce`, `consume`: each by itself. `after`: one after the other, the sum of both times.
+    `beside`: both at once, in two processes, until the last record was read."""
+
+    produce: float
+    consume: float
+    after: float
+    beside: float
+
+
+def raw_rates(servers: ServerSettings, topics: tuple[str, str], records: Sequence[RawRecord]) -> RawRates:
+    """The bare broker's rates with these records; `topics` are empty ones."""
+    produce_s = _produce(servers, topics[0], records)
+    with _reader(servers, topics[0], len(records)) as (told, _):
+        told.recv()
+        started = time.perf_counter()
+        told.send("go")
+        told.recv()
+        consume_s = time.perf_counter() - started
+    with _reader(servers, topics[1], len(records)) as (told, _):
+        told.recv()
+        started = time.perf_counter()
+        told.send("go")
+        _produce(servers, topics[1], records)
+        told.recv()
+        beside_s = time.perf_counter() - started
+    count = len(records)
+    return RawRates(count / produce_s, count / consume_s, count / (produce_s + consume_s), count / beside_s)
+
+
+def _produce(servers: ServerSettings, topic: str, records: Sequence[RawRecord]) -> float:
+    """Seconds until all are acknowledged."""
     producer = _producer(servers)
     started = time.perf_counter()
     for partition, key, headers, value in records:
         producer.produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]
         producer.poll(0)
     producer.flush()
-    ours.recv()
-    elapsed_s = time.perf_counter() - started
-    child.join()
-    return len(records) / elapsed_s
+    return time.perf_counter() - started
+
+
+@contextmanager
+def _reader(servers: ServerSettings, topic: str, count: int) -> Iterator[tuple[Connection, BaseProcess]]:
+    """A process that is ready to read the topic from its start, waits for a word, and says when it has read
+    all."""
+    assert servers.kafka is not None
+    context = multiprocessing.get_context("spawn")
+    plan = _Plan(servers.kafka, topic, servers.partition_count, count)
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_consume, args=(plan, theirs))
+    process.start()
+    try:
+        yield ours, process
+    finally:
+        process.join()
 
 
 def _consume(plan: _Plan, said: Connection) -> None:
@@ -68,8 +107,9 @@ def _consume(plan: _Plan, said: Connection) -> None:
         }
     )
     consumer.assign([TopicPartition(plan.topic, number, 0) for number in range(plan.partitions)])
-    consumer.poll(1)
+    consumer.poll(0)
     said.send("ready")
+    said.recv()
     seen = 0
     while seen < plan.count:
         first = consumer.poll(1)
