@@ -28,7 +28,7 @@ async def listen_single(client: Redis, channels: Sequence[bytes]) -> AsyncIterat
     """Messages on one server; `LISTENING` after every (re)subscription."""
     backoff_s = 0.01
     while True:
-        pubsub = client.pubsub()
+        pubsub: Any = client.pubsub()
         try:
             await _subscribe(pubsub, [channels])
             yield LISTENING
@@ -47,7 +47,7 @@ async def listen_single(client: Redis, channels: Sequence[bytes]) -> AsyncIterat
 
 
 async def listen_cluster(
-    cluster: RedisCluster, url: str, channels: Sequence[bytes], options: Mapping[str, Any]
+    cluster: Any, url: str, channels: Sequence[bytes], options: Mapping[str, Any]
 ) -> AsyncIterator[Message]:
     """Messages on all nodes of a cluster; `LISTENING` when the subscriptions on all of them stand."""
     backoff_s = 0.01
@@ -63,7 +63,7 @@ async def listen_cluster(
         backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
 
 
-async def _owners(cluster: RedisCluster, channels: Sequence[bytes]) -> dict[tuple[str, int], list[list[bytes]]]:
+async def _owners(cluster: Any, channels: Sequence[bytes]) -> dict[tuple[str, int], list[list[bytes]]]:
     """(host, port) -> channels, those of one slot together, since one SSUBSCRIBE takes one slot."""
     await cluster.execute_command("PING", target_nodes=RedisCluster.RANDOM)
     slots: dict[int, list[bytes]] = defaultdict(list)
@@ -88,8 +88,8 @@ async def _listen_nodes(
         for (host, port), groups in nodes.items()
     ]
     try:
-        waiting = asyncio.gather(*(standing.acquire() for _ in tasks))
-        first = asyncio.create_task(queue.get())
+        waiting: asyncio.Future[Any] = asyncio.gather(*(standing.acquire() for _ in tasks))
+        first: asyncio.Future[Any] = asyncio.ensure_future(queue.get())
         await asyncio.wait([waiting, first], return_when=asyncio.FIRST_COMPLETED)
         if not waiting.done():
             waiting.cancel()
@@ -118,7 +118,7 @@ async def _feed(
 ) -> None:
     client = Redis.from_url(url, **options)
     client.connection_pool.connection_kwargs.update(host=host, port=port)
-    pubsub = client.pubsub()
+    pubsub: Any = client.pubsub()
     try:
         await _subscribe(pubsub, groups)
         standing.release()

@@ -11,13 +11,13 @@ __all__ = ["packed"]
 
 def packed(client: Redis) -> Redis:
     """The client, whose connections (of whatever kind its URL asks for) pack that way."""
-    pool = client.connection_pool
+    pool: Any = client.connection_pool
     pool.connection_class = _packing(pool.connection_class)
     return client
 
 
 @cache
-def _packing(kind: type[Any]) -> type[Any]:
+def _packing(kind: Any) -> type[Any]:
     class PackingConnection(kind):  # type: ignore[misc]
         def pack_command(self, *args: Any) -> list[bytes]:
             first = args[0]
