@@ -2,17 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
-import httpx
 import pytest
+import uvicorn
 from msgspec import Raw
 
 from gateway.app import create_app
 from gateway.ledger import Ledger
 from gateway.ledger_direct import DirectDoor
-from gateway.ledger_http import HttpDoor
 from gateway.ledger_session import event
-from gateway.services import services_for
+from gateway.services import Services, services_for
 from gateway.settings import GatewaySettings
 from producer.memory_log import MemoryLog
 from surfacelog.errors import ContractError, LedgerError, ProtocolError
@@ -27,19 +28,34 @@ async def room() -> AsyncIterator[Room]:
         yield opened
 
 
+@asynccontextmanager
+async def served(services: Services) -> AsyncIterator[str]:
+    """A gateway on a real socket; its address."""
+    app: Any = create_app(services)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, lifespan="off", log_level="error", access_log=False))
+    running = asyncio.ensure_future(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.005)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    services.streams.close()
+    server.should_exit = True
+    await running
+
+
 @pytest.fixture(params=["direct", "http"])
 async def ledger(request: pytest.FixtureRequest, room: Room) -> AsyncIterator[Ledger]:
     producer = await room.producer()
     log = MemoryLog(room.topic)
-    services = services_for(GatewaySettings(), log, room.cache, producer, now_ms=lambda: 1_760_000_000_000)
-    if request.param == "direct":
-        found = Ledger(DirectDoor(services, "local"), patience_s=5)
-    else:
-        transport = httpx.ASGITransport(create_app(services))  # type: ignore[arg-type]
-        found = Ledger(HttpDoor("http://ledger", transport=transport), patience_s=5)
-    yield found
-    await found.close()
-    await services.close()
+    services = services_for(
+        GatewaySettings(stream_heartbeat_ms=100), log, room.cache, producer, now_ms=lambda: 1_760_000_000_000
+    )
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(services.close)
+        if request.param == "direct":
+            yield Ledger(DirectDoor(services, "local"), patience_s=5)
+        else:
+            url = await stack.enter_async_context(served(services))
+            yield await stack.enter_async_context(Ledger.connect(url, patience_s=5))
 
 
 async def code_of(work: object) -> str:
@@ -161,9 +177,7 @@ async def test_a_fork_goes_on_from_the_event_that_was_chosen(ledger: Ledger):
     assert (await child.resume("run-1")).closers == 0
 
 
-async def test_a_tail_shows_every_event_once_old_and_new(ledger: Ledger, request: pytest.FixtureRequest):
-    if "http" in request.node.name:
-        pytest.skip("an application in this process answers only when its stream has ended")
+async def test_a_tail_shows_every_event_once_old_and_new(ledger: Ledger):
     session = await ledger.open("s")
     await session.append("x/n", 0, ignorable=True)
     seen: list[int] = []
