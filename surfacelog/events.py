@@ -215,11 +215,12 @@ def values_of(event: Event, *, data: bool = True) -> Checked:
 
 def read_draft(text: bytes) -> Draft:
     """The envelope that a client offers; raises ContractError."""
-    lossless.read(text, _LINE_DEPTH_MAX)
     try:
         draft = _draft.decode(text)
     except _Unread:
         draft = _careful(text, Draft)
+    else:
+        lossless.read(text, _LINE_DEPTH_MAX)
     if draft.ignorable is False:
         raise _not_ignorable()
     return draft

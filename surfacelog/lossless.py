@@ -1,17 +1,19 @@
 """JSON that comes back as it went in: checks, values and raw slices of a text.
 
-Fast where msgspec can read the text; where it cannot (lone surrogate escapes, deep nesting on a deep stack) an
-own reader without recursion takes over. Both accept exactly the same texts.
+Every text is read by C code: by msgspec, by Python's own reader where msgspec cannot (lone surrogate escapes), and
+only on a stack too deep for both token by token. All accept exactly the same texts, with the same codes.
 """
 
 import json
-import math
 import re
+from collections.abc import Callable
+from itertools import accumulate
 from typing import Any, NoReturn
 
 import msgspec
 
 from surfacelog.errors import ContractError
+from surfacelog.walk import DIGITS_MAX, float_of, integer_of, walk
 
 __all__ = [
     "DEPTH_MAX",
@@ -29,41 +31,40 @@ __all__ = [
 ]
 
 DEPTH_MAX = 512
-# msgspec refuses longer integers, and Python refuses to turn them into text.
-DIGITS_MAX = 4300
 
-_TOKEN = re.compile(
-    rb"[ \t\r\n]*+(?:"
-    rb'(?P<text>"(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+")'
-    rb"|(?P<number>-?(?:0|[1-9][0-9]*+)(?P<float>(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+))"
-    rb"|(?P<mark>[\[\]{},:])"
-    rb"|(?P<word>true|false|null))"
-)
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 # Where the integer -0 may stand. A literal prefix makes this search twice as fast as a plain `in`.
 ZERO = re.compile(rb"-0(?:[,\]} \t\r\n]|\Z)")
-_BLANK = b" \t\r\n"
-_BEFORE_NUMBER = frozenset((b"", b":", b",", b"[", b" ", b"\t", b"\r", b"\n"))
+_ZERO_NUMBER = re.compile(rb"(?<![eE])-0(?:[,\]} \t\r\n]|\Z)")
+_BLANKS = re.compile(r"[ \t\r\n]*+")
+_COLON = re.compile(r"[ \t\r\n]*+:[ \t\r\n]*+")
+_COMMA = re.compile(r"[ \t\r\n]*+,[ \t\r\n]*+")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_WORDS = {b"true": True, b"false": False, b"null": None}
-_MISSING = object()
+# As signed bytes: +1 for what opens, -1 for what closes.
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_DIGITS = bytes.maketrans(b"123456789", b"000000000")
+_MANY_DIGITS = b"0" * (DIGITS_MAX + 1)
 
 
 def _refuse(code: str, message: str) -> NoReturn:
     raise ContractError(code, message)
 
 
-def float_of(text: str) -> float | int:
-    """The number, an integer if it has an integer's value; raises ValueError with a code as its text."""
-    value = float(text)
-    if math.isinf(value):
-        raise ValueError("number-range")
-    if value == 0 and text[0] == "-":
-        raise ValueError("number-negative-zero")
-    return int(value) if value.is_integer() else value
+def _float(text: str) -> float | int:
+    try:
+        return float_of(text)
+    except ValueError as error:
+        _refuse(str(error), f"{text[:40]!r} cannot be kept as a number")
+
+
+def _constant(name: str) -> NoReturn:
+    _refuse("json-invalid", f"{name} is not JSON")
 
 
 _any = msgspec.json.Decoder(float_hook=float_of)
+_second = json.JSONDecoder(parse_float=_float, parse_constant=_constant)
+# Looks at every integer, so it is taken only where one of them is suspected.
+_exact = json.JSONDecoder(parse_float=_float, parse_int=integer_of, parse_constant=_constant)
 
 
 def read(raw: bytes, depth_max: int = DEPTH_MAX) -> Any:
@@ -72,7 +73,7 @@ def read(raw: bytes, depth_max: int = DEPTH_MAX) -> Any:
     try:
         value = _any.decode(raw)
     except (msgspec.MsgspecError, RecursionError, ValueError):
-        return _walk(raw, depth_max)[0]
+        return _read_carefully(raw, depth_max)
     check_decoded(raw, depth_max)
     return value
 
@@ -87,31 +88,34 @@ def read_again(raw: bytes) -> Any:
     try:
         return _any.decode(raw)
     except (msgspec.MsgspecError, RecursionError, ValueError):
-        return _walk(raw, DEPTH_MAX + 1)[0]
+        return _read_carefully(raw, DEPTH_MAX + 1)
 
 
 def members(raw: bytes, depth_max: int = DEPTH_MAX) -> dict[str, bytes] | None:
     """The members of an object as they are written, the last of double keys; None for any other value."""
-    value, slices = _walk(raw, depth_max)
-    if type(value) is not dict:
-        return None
-    return {key: raw[start:end] for key, start, end in slices}
+    text, reader = _prepare(raw, depth_max)
+    try:
+        return _members(text, reader)
+    except RecursionError:
+        value, slices = walk(raw)
+        return {key: raw[start:end] for key, start, end in slices} if type(value) is dict else None
 
 
 def elements(raw: bytes, depth_max: int = DEPTH_MAX) -> list[bytes] | None:
     """The elements of an array as they are written; None for any other value."""
-    value, slices = _walk(raw, depth_max)
-    if type(value) is not list:
-        return None
-    return [raw[start:end] for _, start, end in slices]
+    text, reader = _prepare(raw, depth_max)
+    try:
+        return _elements(text, reader)
+    except RecursionError:
+        value, slices = walk(raw)
+        return [raw[start:end] for _, start, end in slices] if type(value) is list else None
 
 
 def check_decoded(raw: bytes, depth_max: int) -> None:
     """Refuses what msgspec lets pass: the integer -0, and nesting up to Python's own limit."""
-    if ZERO.search(raw) is not None and _may_hold_zero(raw):
-        _walk(raw, depth_max)
-    else:
-        check_depth(raw, depth_max)
+    check_depth(raw, depth_max)
+    if ZERO.search(raw) is not None and _ZERO_NUMBER.search(_TEXT.sub(b'""', raw)) is not None:
+        integer_of("-0")
 
 
 def check_depth(raw: bytes, depth_max: int) -> None:
@@ -120,132 +124,98 @@ def check_depth(raw: bytes, depth_max: int) -> None:
         # Removing brackets counts them several times faster than `count` does.
         opened = 2 * len(raw) - len(raw.replace(b"{", b"")) - len(raw.replace(b"[", b""))
         if opened > depth_max:
-            _measure_depth(raw, depth_max)
-
-
-def _may_hold_zero(raw: bytes) -> bool:
-    """Whether a -0 stands where a number can; if it is in a string, only reading token by token can tell."""
-    return any(raw[m.start() - 1 : m.start()] in _BEFORE_NUMBER for m in ZERO.finditer(raw))
-
-
-def _measure_depth(raw: bytes, depth_max: int) -> None:
-    depth = 0
-    for bracket in _TEXT.sub(b"", raw).translate(None, _NOT_BRACKETS):
-        if bracket in b"[{":
-            depth += 1
-            if depth > depth_max:
+            steps = memoryview(_TEXT.sub(b"", raw).translate(_STEPS, _NOT_BRACKETS)).cast("b")
+            if max(accumulate(steps), default=0) > depth_max:
                 _refuse("depth-exceeded", f"data may nest at most {DEPTH_MAX} levels deep")
-        else:
-            depth -= 1
 
 
-def _number(token: bytes, is_float: bool) -> float | int:
-    if is_float:
-        try:
-            return float_of(token.decode("ascii"))
-        except ValueError as error:
-            _refuse(str(error), f"{token[:40].decode()} cannot be kept as a number")
-    if token == b"-0":
-        _refuse("number-negative-zero", "-0 cannot be kept as a number; send 0")
-    if len(token.lstrip(b"-")) > DIGITS_MAX:
-        _refuse("number-range", f"an integer may have at most {DIGITS_MAX} digits")
-    return int(token)
-
-
-def _text(token: bytes) -> str:
+def _prepare(raw: bytes, depth_max: int) -> tuple[str, json.JSONDecoder]:
+    """The text, not too deep, and who can read it."""
+    check_depth(raw, depth_max)
     try:
-        value: str = json.loads(token.decode())
+        text = raw.decode()
     except UnicodeDecodeError:
         _refuse("json-invalid", "the text is not valid UTF-8")
-    return value
+    suspect = (b"-0" in raw and b"-0" in _TEXT.sub(b'""', raw)) or (
+        len(raw) > DIGITS_MAX and _MANY_DIGITS in raw.translate(_DIGITS)
+    )
+    return text, _exact if suspect else _second
 
 
-class _Frame:
-    """An open container: its value so far, the key that waits for its value, and where that value starts."""
-
-    __slots__ = ("close", "items", "key", "value")
-
-    def __init__(self, mark: bytes) -> None:
-        self.value: Any = {} if mark == b"{" else []
-        self.close = b"}" if mark == b"{" else b"]"
-        self.key = ""
-        self.items = 0
-
-    def add(self, value: Any) -> None:
-        self.items += 1
-        if self.close == b"}":
-            self.value[self.key] = value
-        else:
-            self.value.append(value)
+def _read_carefully(raw: bytes, depth_max: int) -> Any:
+    text, reader = _prepare(raw, depth_max)
+    try:
+        return reader.decode(text)
+    except RecursionError:
+        return walk(raw)[0]
+    except json.JSONDecodeError as error:
+        _invalid(error)
 
 
-def _walk(raw: bytes, depth_max: int) -> tuple[Any, list[tuple[str, int, int]]]:
-    """The value, and (key, start, end) of each direct child of the outermost container; no recursion."""
-    stack: list[_Frame] = []
-    slices: list[tuple[str, int, int]] = []
-    at, started = 0, 0
-    value: Any = _MISSING
-    while value is _MISSING or stack:
-        at, value, opened = _next_value(raw, at, stack)
-        if len(stack) == 1:
-            started = opened
-        if isinstance(value, _Frame):
-            if len(stack) == depth_max:
-                _refuse("depth-exceeded", f"data may nest at most {DEPTH_MAX} levels deep")
-            stack.append(value)
-            value = _MISSING
-            continue
-        mark = b""
-        while stack and mark != b",":
-            if value is not _MISSING:
-                stack[-1].add(value)
-                if len(stack) == 1:
-                    slices.append((stack[0].key, started, at))
-            mark, at = _mark(raw, at, b"," + stack[-1].close)
-            if mark != b",":
-                value = stack.pop().value
-    if raw[at:].strip(_BLANK):
-        _refuse("json-invalid", f"unexpected text behind the value (byte {at})")
-    return value, slices
+def _invalid(error: json.JSONDecodeError) -> NoReturn:
+    _refuse("json-invalid", f"not JSON at character {error.pos}: {error.msg}")
 
 
-def _next_value(raw: bytes, at: int, stack: list[_Frame]) -> tuple[int, Any, int]:
-    """(end, value, start) of what comes next: a scalar, a container just opened, or `_MISSING` before a close."""
-    frame = stack[-1] if stack else None
-    if frame is not None:
-        if frame.items == 0 and _peek(raw, at) == frame.close:
-            return at, _MISSING, at
-        if frame.close == b"}":
-            token = _TOKEN.match(raw, at)
-            if token is None or token.lastgroup != "text":
-                _refuse("json-invalid", f"a key is missing at byte {at}")
-            frame.key = _text(token["text"])
-            _, at = _mark(raw, token.end(), b":")
-    token = _TOKEN.match(raw, at)
-    if token is None:
-        _refuse("json-invalid", f"not JSON at byte {at}")
-    start = token.end() - len(token[0].lstrip(_BLANK))
-    if token["mark"] is not None:
-        if token["mark"] not in (b"{", b"["):
-            _refuse("json-invalid", f"a value is missing at byte {at}")
-        return token.end(), _Frame(token["mark"]), start
-    if token["text"] is not None:
-        return token.end(), _text(token["text"]), start
-    if token["number"] is not None:
-        return token.end(), _number(token["number"], bool(token["float"])), start
-    return token.end(), _WORDS[token["word"]], start
+def _skip(text: str, at: int) -> int:
+    blank = _BLANKS.match(text, at)
+    return at if blank is None else blank.end()
 
 
-def _peek(raw: bytes, at: int) -> bytes:
-    token = _TOKEN.match(raw, at)
-    return b"" if token is None else token[0].lstrip(_BLANK)
+def _close(text: str, at: int, mark: str) -> None:
+    """Nothing but the end of the outermost container is left."""
+    at = _skip(text, at)
+    if text[at : at + 1] != mark or _skip(text, at + 1) != len(text):
+        raise json.JSONDecodeError("the value should end here", text, at)
 
 
-def _mark(raw: bytes, at: int, allowed: bytes) -> tuple[bytes, int]:
-    token = _TOKEN.match(raw, at)
-    if token is None or token["mark"] is None or token["mark"] not in allowed:
-        _refuse("json-invalid", f"not JSON at byte {at}")
-    return token["mark"], token.end()
+def _members(text: str, reader: json.JSONDecoder) -> dict[str, bytes] | None:
+    found: dict[str, bytes] = {}
+    at, read = _skip(text, 0), reader.raw_decode
+    try:
+        if text[at : at + 1] != "{":
+            reader.decode(text)
+            return None
+        at = _skip(text, at + 1)
+        while text[at : at + 1] != "}" or found:
+            if text[at : at + 1] != '"':
+                raise json.JSONDecodeError("a key is missing", text, at)
+            key, at = read(text, at)
+            colon = _COLON.match(text, at)
+            if colon is None:
+                raise json.JSONDecodeError("a colon is missing", text, at)
+            start = colon.end()
+            _, at = read(text, start)
+            found[key] = text[start:at].encode()
+            comma = _COMMA.match(text, at)
+            if comma is None:
+                break
+            at = comma.end()
+        _close(text, at, "}")
+    except json.JSONDecodeError as error:
+        _invalid(error)
+    return found
+
+
+def _elements(text: str, reader: json.JSONDecoder) -> list[bytes] | None:
+    found: list[bytes] = []
+    at, read = _skip(text, 0), reader.raw_decode
+    try:
+        if text[at : at + 1] != "[":
+            reader.decode(text)
+            return None
+        at = _skip(text, at + 1)
+        while text[at : at + 1] != "]" or found:
+            start = at
+            _, at = read(text, start)
+            found.append(text[start:at].encode())
+            comma = _COMMA.match(text, at)
+            if comma is None:
+                break
+            at = comma.end()
+        _close(text, at, "]")
+    except json.JSONDecodeError as error:
+        _invalid(error)
+    return found
 
 
 def storable(text: str) -> str:
@@ -263,20 +233,34 @@ def storable(text: str) -> str:
     return "\0" + json.dumps(text)
 
 
-_scalar = msgspec.json.Encoder()
 _sorted = msgspec.json.Encoder(order="sorted")
+_escaped = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False)
 
 
 def canonical(value: Any) -> bytes:
     """One byte string for all equal JSON values: keys sorted, integers exact, no blanks."""
     try:
         return _sorted.encode(value)
-    except (OverflowError, UnicodeEncodeError, RecursionError, ValueError):
+    except (OverflowError, UnicodeEncodeError):
+        # Lone surrogates and long integers: the whole value in escapes, which is just as unambiguous.
+        pass
+    except (RecursionError, ValueError):
+        return _canonical_slowly(value)
+    try:
+        return _escaped.encode(value).encode()
+    except RecursionError:
         return _canonical_slowly(value)
 
 
 def _canonical_slowly(value: Any) -> bytes:
-    """The same bytes as the fast way wherever that can write the value at all; no recursion."""
+    """The same bytes without recursion, for a stack that is too deep for C."""
+    try:
+        return _assemble(value, _sorted.encode)
+    except (OverflowError, UnicodeEncodeError):
+        return _assemble(value, lambda scalar: _escaped.encode(scalar).encode())
+
+
+def _assemble(value: Any, scalar: Callable[[Any], bytes]) -> bytes:
     parts: list[bytes] = []
     work: list[Any] = [value]
     while work:
@@ -286,7 +270,7 @@ def _canonical_slowly(value: Any) -> bytes:
         elif type(item) is dict:
             work.append(b"}")
             for place, key in reversed(list(enumerate(sorted(item)))):
-                work += [item[key], (b"," if place else b"") + _canonical_scalar(key) + b":"]
+                work += [item[key], (b"," if place else b"") + scalar(key) + b":"]
             work.append(b"{")
         elif type(item) is list:
             work.append(b"]")
@@ -294,12 +278,5 @@ def _canonical_slowly(value: Any) -> bytes:
                 work += [item[place], b"," if place else b""]
             work.append(b"[")
         else:
-            parts.append(_canonical_scalar(item))
+            parts.append(scalar(item))
     return b"".join(parts)
-
-
-def _canonical_scalar(value: Any) -> bytes:
-    try:
-        return _scalar.encode(value)
-    except (OverflowError, UnicodeEncodeError):
-        return json.dumps(value).encode()

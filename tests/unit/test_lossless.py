@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from surfacelog import lossless
 from surfacelog.errors import ContractError
+from surfacelog.walk import walk
 
 REFUSED = {
     b"": "json-invalid",
@@ -66,13 +67,19 @@ KEPT = [
 ]
 
 
+def _carefully(text: bytes) -> Any:
+    return lossless._read_carefully(text, lossless.DEPTH_MAX)  # noqa: SLF001 - the second reader, for every text
+
+
 def _slowly(text: bytes) -> Any:
-    return lossless._walk(text, lossless.DEPTH_MAX)[0]  # noqa: SLF001 - the slow reader is compared with the fast one
+    """As the third reader has it, which is met only on a deep stack."""
+    lossless._prepare(text, lossless.DEPTH_MAX)  # noqa: SLF001 - its checks come before either reader
+    return walk(text)[0]
 
 
 @pytest.mark.parametrize("text", REFUSED, ids=lambda text: repr(text[:20]))
 def test_what_is_not_lossless_json_is_refused_by_both_readers(text: bytes) -> None:
-    for reader in (lossless.check, lossless.read, _slowly, lossless.members, lossless.elements):
+    for reader in (lossless.check, lossless.read, _carefully, _slowly, lossless.members, lossless.elements):
         with pytest.raises(ContractError) as refusal:
             reader(text)
         assert refusal.value.code == REFUSED[text]
@@ -82,7 +89,7 @@ def test_what_is_not_lossless_json_is_refused_by_both_readers(text: bytes) -> No
 def test_what_is_lossless_json_is_read_alike_by_both_readers(text: bytes) -> None:
     lossless.check(text)
     value = lossless.read(text)
-    assert value == _slowly(text)
+    assert value == _carefully(text) == _slowly(text)
     assert lossless.canonical(value) == lossless._canonical_slowly(value)  # noqa: SLF001 - both writers are compared
 
 
@@ -187,11 +194,11 @@ def test_both_readers_accept_and_read_just_what_pythons_own_does(text: str) -> N
     try:
         expected = _plainly(text)
     except ValueError:
-        for reader in (lossless.check, lossless.read, _slowly):
+        for reader in (lossless.check, lossless.read, _carefully, _slowly, lossless.members, lossless.elements):
             with pytest.raises(ContractError):
                 reader(raw)
         return
-    assert lossless.read(raw) == _slowly(raw) == expected
+    assert lossless.read(raw) == _carefully(raw) == _slowly(raw) == expected
     assert lossless.canonical(lossless.read(raw)) == lossless._canonical_slowly(_slowly(raw))  # noqa: SLF001
     members = lossless.members(raw)
     if members is not None:
@@ -203,10 +210,10 @@ def test_both_readers_accept_and_read_just_what_pythons_own_does(text: str) -> N
 
 @given(st.binary(max_size=40))
 def test_any_bytes_are_read_or_refused(raw: bytes) -> None:
-    outcomes = []
-    for reader in (lossless.read, _slowly):
+    outcomes: list[tuple[str, object]] = []
+    for reader in (lossless.read, _carefully, _slowly):
         try:
             outcomes.append(("read", lossless.canonical(reader(raw))))
         except ContractError as error:
             outcomes.append(("refused", error.code))
-    assert outcomes[0] == outcomes[1]
+    assert outcomes[0] == outcomes[1] == outcomes[2]
