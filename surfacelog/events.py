@@ -235,7 +235,7 @@ def _careful(text: bytes, kind: type[Envelope]) -> Envelope:
     if slices is None:
         raise ContractError("envelope-invalid", "an event is a JSON object")
     fields: dict[str, Any] = {}
-    for field in msgspec.structs.fields(kind):
+    for field in _FIELDS[kind]:
         raw = slices.pop(field.encode_name, None)
         if raw is None:
             if field.required:
@@ -247,6 +247,9 @@ def _careful(text: bytes, kind: type[Envelope]) -> Envelope:
     return kind(**fields)
 
 
+_FIELDS: dict[type, tuple[msgspec.structs.FieldInfo, ...]] = {
+    kind: msgspec.structs.fields(kind) for kind in (Event, Draft)
+}
 _RAW_FIELDS = frozenset({"data", "surface_op", "source_event_seqs"})
 _KINDS = {"type": str, "seq": int, "time": int, "ignorable": bool}
 
