@@ -106,9 +106,9 @@ def refusals_deserved(evidence: Evidence, histories: Histories) -> Iterable[str]
     used = Counter(ask.idempotency for ask in evidence.asks.values())
     shared = {key for key, count in used.items() if key is not None and count > 1}
     for answer in evidence.answers:
-        if answer.outcome != "rejected" or answer.code in TRANSIENT:
-            continue
         ask = evidence.asks[answer.ask]
+        if answer.outcome != "rejected" or answer.code in TRANSIENT or ask.kind == "fork":
+            continue
         if answer.code == "key-reused" and ask.idempotency in shared:
             continue
         if not deserved(histories.get(ask.key), ask, answer.code, answer.end_before, answer.end_after):
@@ -199,6 +199,23 @@ def ids_final(evidence: Evidence, histories: Histories) -> Iterable[str]:
                 yield f"{history.key!r}: {step.record.id}, {was}, was accepted at {step.offset}"
 
 
+def forks_inherit(evidence: Evidence, histories: Histories) -> Iterable[str]:
+    """A fork begins with its parent's events, byte for byte; one that was told to be made has all of them."""
+    for history in histories.values():
+        if not history.inherited:
+            continue
+        parent = histories.get(history.parent)
+        count = min(len(history.lines), history.inherited)
+        if parent is None or history.lines[:count] != parent.lines[:count]:
+            yield f"{history.key!r} does not begin as its parent {history.parent!r} does"
+    for answer in evidence.answers:
+        ask = evidence.asks[answer.ask]
+        if ask.kind == "fork" and answer.outcome == "accepted":
+            child = histories.get(ask.key)
+            if child is None or len(child.lines) < child.inherited or child.inherited != answer.count:
+                yield f"{_named(ask)} was made and is not whole"
+
+
 def one_history(evidence: Evidence, histories: Histories) -> Iterable[str]:
     """Every read shows a state that the session had, no older than its reader asked for."""
     for read in evidence.reads:
@@ -240,6 +257,7 @@ CHECKS = (
     claims_hold,
     superseded_is_silent,
     ids_final,
+    forks_inherit,
     one_history,
     replay_decides_alike,
 )

@@ -8,6 +8,7 @@ import msgspec
 
 from producer.append import Appended, IdempotencyKey
 from producer.claims import Claimed
+from producer.forking import Forked
 from producer.opening import Created
 from producer.producer import Producer
 from sim.cluster import Cluster
@@ -38,6 +39,7 @@ class Client:
         self.keyed: list[Ask] = []
         self._reader = Reader(world, cluster, name, key)
         self.fence: str | None = None
+        self.fork_depth = 0
 
     async def open(self) -> None:
         """Creates the session; keeps on until it is told that it is there."""
@@ -55,9 +57,9 @@ class Client:
             await chance.choices(
                 (
                     *(self._write, self._burst, self._hedge, self._repeat, self._misuse, self._read),
-                    *(self._claim, self._release, self._doze, self._delete),
+                    *(self._claim, self._release, self._doze, self._delete, self._fork),
                 ),
-                (44, 12, 5, 5, 1, 16, 6, 5, 6, 1),
+                (44, 12, 5, 5, 1, 16, 6, 5, 6, 1, 2),
             )[0]()
             if chance.random() < (0.1 if self.world.temper.busy else 0.3):
                 await asyncio.sleep(chance.random() * chance.choice((0.01, 0.1, 0.6)))
@@ -169,6 +171,26 @@ class Client:
     async def _delete(self) -> None:
         await self.attempt(self.world.asks.plain(self.name, self.key, "delete"))
 
+    async def _fork(self) -> None:
+        """Makes a child of the session, perhaps at two producers at once, and goes on there for a while."""
+        if not self.head or self.fork_depth:
+            return
+        number = self.world.asks.mint()
+        child = b"%s-f%d" % (self.key, number)
+        boundary = self.world.chance.randrange(self.head)
+        asks = [
+            Ask(self.world.asks.mint(), self.name, child, "fork", parent=self.session, boundary=boundary)
+            for _ in range(self.world.chance.choice((1, 1, 2)))
+        ]
+        for _ in range(TRIES_MAX):
+            answers = await asyncio.gather(*(self.attempt(ask) for ask in asks))
+            if any(answer.outcome == "accepted" for answer in answers):
+                other = Client(self.world, self.cluster, f"{self.name}f", child)
+                other.fork_depth = 1
+                await other.run(2)
+                return
+            await asyncio.sleep(0.3)
+
     async def _doze(self) -> None:
         if not self.world.temper.busy:
             await asyncio.sleep(self.world.chance.choice((0.5, 1.5, 4.0)))
@@ -218,14 +240,20 @@ class Client:
             )
         if isinstance(found, Claimed):
             return Answer(ask.number, "accepted", before, -1, fence=found.fence, next_seq=found.next_seq)
+        if isinstance(found, Forked):
+            return Answer(ask.number, "accepted", before, -1, "", 0, ask.boundary + 1)
         if isinstance(found, Created):
             return Answer(ask.number, "accepted", before, -1, "", 0, 0, found.offset)
         return Answer(ask.number, "accepted", before, -1)
 
-    async def _do(self, producer: Producer, ask: Ask) -> Appended | Claimed | Created | None:
+    async def _do(self, producer: Producer, ask: Ask) -> Appended | Claimed | Created | Forked | None:
         tenant, session = self.tenant, self.session
         if ask.kind == "open":
             return await producer.create(tenant, Header(session, 0), open_id=f"open-{ask.number}")
+        if ask.kind == "fork":
+            return await producer.fork(
+                tenant, ask.parent, Header(ask.key.decode().partition("/")[2], 0), ask.boundary
+            )
         if ask.kind == "claim":
             return await producer.claim(tenant, session, ask.owner, takeover=ask.takeover)
         if ask.kind == "release":

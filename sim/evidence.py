@@ -9,14 +9,15 @@ from surfacelog.events import Draft
 __all__ = ["TRANSIENT", "Answer", "Ask", "Evidence", "Read"]
 
 # Refusals that say nothing of the session: the client may come again.
-TRANSIENT = frozenset({"locked", "overloaded", "rebuilding", "unavailable", "unknown-outcome"})
+TRANSIENT = frozenset({"locked", "overloaded", "rebuilding", "unavailable", "unknown-outcome", "forking"})
 
 
 class Ask(msgspec.Struct, frozen=True):
     """One request of a client; its retries are the same ask. `key`: the session's record key. `marks`: one unique
     text per event, which the event's data carries. `fence`: of the claim that the client writes under, or None.
     `since`: the head that it knew when it first used its idempotency key. `logged`: an answer from the log
-    alone will do. `owner`: of a claim."""
+    alone will do. `owner`: of a claim. `parent`,
+    `boundary`: of a fork, whose session is the child."""
 
     number: int
     client: str
@@ -31,6 +32,8 @@ class Ask(msgspec.Struct, frozen=True):
     logged: bool = False
     takeover: bool = False
     owner: str = ""
+    parent: str = ""
+    boundary: int = -1
 
 
 class Answer(msgspec.Struct, frozen=True):

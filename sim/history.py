@@ -34,7 +34,8 @@ class Step(msgspec.Struct, frozen=True):
 
 class History:
     """`lines`: the accepted events in order. `marks`: mark -> seqs of the events that carry it. `prefixes`:
-    head -> the (seq, message) nodes then. `transcript`: seqs of append-origin events."""
+    head -> the (seq, message) nodes then. `transcript`: seqs of append-origin events. `inherited`: how
+    many events come from `parent` (a record key)."""
 
     def __init__(self, key: bytes, partition: int) -> None:
         self.key = key
@@ -49,6 +50,9 @@ class History:
         self.prefixes: dict[tuple[int, int], tuple[tuple[int, bytes], ...]] = {}
         self.epoch = 0
         self.holder = EMPTY_FENCE
+        self.parent = b""
+        self.inherited = 0
+        self._copier = ""
 
     @property
     def records(self) -> Sequence[tuple[int, Record | None]]:
@@ -58,7 +62,9 @@ class History:
     def take(self, offset: int, record: Record | None) -> None:
         """One more record of the session."""
         state = self.state
-        fence, chain, next_seq, holder = state.fence, state.chain, len(self.lines), self.holder
+        fence, chain, next_seq = state.fence, state.chain, len(self.lines)
+        # Until a fork has all that it inherits, only its copy may write.
+        holder = self._copier if next_seq < self.inherited else self.holder
         verdict = accept(state, record, offset)
         if verdict.outcome == "accepted" and record is not None:
             self._accepted(record, next_seq)
@@ -67,7 +73,12 @@ class History:
         self.prefixes.setdefault(head, tuple(self.surface))
 
     def _accepted(self, record: Record, next_seq: int) -> None:
-        if record.kind == "claim":
+        if record.kind == "open":
+            header = msgspec.json.decode(record.value)
+            self.inherited = header.get("inheritedEventCount", 0)
+            self.parent = self.key.partition(b"/")[0] + b"/" + header.get("parentSession", "").encode()
+            self._copier = fence_text(0, "fork", record.id)
+        elif record.kind == "claim":
             claim = msgspec.json.decode(record.value)
             self.epoch = claim["epoch"]
             self.holder = fence_text(claim["epoch"], claim["owner"], claim["claim"])

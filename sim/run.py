@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import msgspec
 
 import producer.flight as flight
+import producer.forking as forking
 import surfacelog.state as state
 from producer.memory_data import MemoryData
 from sim.checkers import Finding, check_projections, check_run
@@ -28,8 +29,7 @@ __all__ = ["Outcome", "run_seed"]
 
 HEAL_S = 60.0
 REST_S = 4.0
-WINDOWS = ("SETTLED_MAX", "RECENT_MAX", "KEYS_MAX")
-SMALL_WINDOWS = (4, 12, 4)
+SMALL = {"SETTLED_MAX": 4, "RECENT_MAX": 12, "KEYS_MAX": 4, "CHUNK_EVENTS": 2}
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -232,14 +232,10 @@ def _windows(temper: Temper) -> Iterator[None]:
     if not temper.small_windows:
         yield
         return
-    kept = [
-        (module, name, getattr(module, name))
-        for module in (state, flight)
-        for name in WINDOWS
-        if hasattr(module, name)
-    ]
+    modules = (state, flight, forking)
+    kept = [(module, name, getattr(module, name)) for module in modules for name in SMALL if hasattr(module, name)]
     for module, name, _ in kept:
-        setattr(module, name, SMALL_WINDOWS[WINDOWS.index(name)])
+        setattr(module, name, SMALL[name])
     try:
         yield
     finally:

@@ -116,6 +116,15 @@ def _context(step: Step) -> tuple[str, str, bytes, int, tuple[int, int]]:
     return step.fence, step.holder, step.chain, step.next_seq, step.head
 
 
+def _inherit(history: History, count: int) -> None:
+    history.inherited, history.parent = count, b"t/other"
+
+
+def _fork(evidence: Evidence, child: bytes) -> None:
+    evidence.asks[90] = Ask(90, "ann", child, "fork", parent="s", boundary=1)
+    evidence.answers.append(Answer(90, "accepted", 8, 8, count=2))
+
+
 def test_a_good_run_has_no_findings(run: Run):
     assert _broken(run, lambda evidence, history: None) == set()
     assert [answer.code for answer in run.evidence.answers if answer.outcome == "rejected"] == ["fenced"]
@@ -146,6 +155,9 @@ PLANTED: list[tuple[str, Callable[[Evidence, History], None]]] = [
     ("superseded_is_silent", lambda evidence, history: _alter(evidence, 6, outcome="accepted")),
     ("ids_final", lambda evidence, history: _accept_again(history, 6)),
     ("ids_final", lambda evidence, history: _accept_again(history, 1)),
+    ("forks_inherit", lambda evidence, history: _inherit(history, 2)),
+    ("forks_inherit", lambda evidence, history: _fork(evidence, b"t/nowhere")),
+    ("forks_inherit", lambda evidence, history: _fork(evidence, KEY)),
     ("one_history", lambda evidence, history: evidence.reads.append(Read("bob", KEY, 2, 0, ()))),
     ("one_history", lambda evidence, history: evidence.reads.append(Read("bob", KEY, 3, 0, (b"x",) * 3))),
     (

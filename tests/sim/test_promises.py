@@ -43,7 +43,7 @@ SIGNS = (
     *("is killed", "stops for", "is cut off", "weather: ", "goes to worker-", "is expelled from the group"),
     *("fails over to an older copy", "the cache is empty", "the cache loses", "folds a session anew"),
     *("-> duplicate", "-> rejected seq-conflict", "-> rejected chain-conflict", "-> rejected fenced"),
-    *("-> rejected stale-claim", "-> accepted"),
+    *("-> rejected stale-claim", "-> accepted", "as 0:fork:", "(the windows overflow)"),
 )
 ANSWERS = (
     *("accepted", "unknown-outcome", "gone-away", "seq-conflict", "fenced", "no-session", "gone", "key-expired"),
