@@ -3,8 +3,6 @@
 The same code as on Kafka and Redis; only what stands behind the log and who starts the cache differ.
 """
 
-import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from deploy.child import Prerequisite, ServerFailed
 from deploy.valkey import ValkeyServer
+from gateway.keeper import Keeper
 from producer.cache import Cache
 from producer.limits import AppendLimits
 from producer.log import EventLog
@@ -27,17 +26,16 @@ from surfacelog.errors import ProtocolError
 
 __all__ = ["Embedded", "embedded"]
 
-STOP_S = 5.0
-_log = logging.getLogger("surfacelog.embedded")
-
 
 class Embedded(msgspec.Struct, frozen=True):
-    """What a gateway stands on. `registry`: figures kept so far, to which the gateway adds its own."""
+    """What a gateway stands on. `registry`: figures kept so far, to which the gateway adds its own. `keeper`: of
+    the projector, when it runs in this process."""
 
     log: EventLog
     cache: Cache
     producer: Producer
     registry: CollectorRegistry
+    keeper: Keeper | None = None
 
 
 @asynccontextmanager
@@ -55,14 +53,14 @@ async def embedded(
         cache = RedisCache(server.url)
         stack.push_async_callback(cache.close)
         await cache.check()
-        worker = Worker(log, cache, projection or ProjectorSettings(member="embedded"), ProjectorMetrics(registry))
-        task = asyncio.create_task(worker.run(), name="projector")
-        task.add_done_callback(_told)
-        stack.push_async_callback(_stop, worker, task)
+        settings, metrics = projection or ProjectorSettings(member="embedded"), ProjectorMetrics(registry)
+        keeper = Keeper(lambda: Worker(log, cache, settings, metrics))
+        keeper.start()
+        stack.push_async_callback(keeper.stop)
         producer = Producer(log, cache, limits)
         await producer.start()
         stack.push_async_callback(producer.close)
-        yield Embedded(log, cache, producer, registry)
+        yield Embedded(log, cache, producer, registry, keeper)
 
 
 def _start_valkey(folder: Path) -> ValkeyServer:
@@ -71,16 +69,3 @@ def _start_valkey(folder: Path) -> ValkeyServer:
         return ValkeyServer.start(folder)
     except (Prerequisite, ServerFailed) as error:
         raise ProtocolError("misconfigured", f"the embedded cache did not start: {error}") from None
-
-
-async def _stop(worker: Worker, task: asyncio.Task[None]) -> None:
-    worker.stop()
-    _, running = await asyncio.wait([task], timeout=STOP_S)
-    if running:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-def _told(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        _log.error("the projector ended", exc_info=task.exception())

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable
 
+import msgspec
 from litestar import Response, get
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
@@ -24,14 +25,17 @@ async def alive(request: Asked) -> Response[bytes]:
 
 @get("/readyz")
 async def ready(request: Asked) -> Response[bytes]:
-    """Log and cache answer; says which one does not, and nothing about where it is."""
+    """Log and cache answer, and the projector runs if it is in this process; says what does not hold, and nothing
+    about where it is."""
     services = services_of(request)
     log, cache = await asyncio.gather(
         _holds(services.log.ends([0], int(READY_TIMEOUT_S * 1000))), _holds(services.cache.check())
     )
-    words = {True: "ok", False: "unavailable"}
-    body = b'{"log":"%s","cache":"%s"}' % (words[log].encode(), words[cache].encode())
-    return answer(body, 200 if log and cache else 503)
+    holds = {"log": log, "cache": cache}
+    if services.keeper is not None:
+        holds["projector"] = services.keeper.ready
+    body = msgspec.json.encode({part: "ok" if held else "unavailable" for part, held in holds.items()})
+    return answer(body, 200 if all(holds.values()) else 503)
 
 
 async def _holds(check: Awaitable[object]) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from gateway.auth import Doorkeeper
+from gateway.keeper import Keeper
 from gateway.metrics import GatewayMetrics
 from gateway.news import News
 from gateway.pages import Pages
@@ -23,7 +24,8 @@ ENDS_TIMEOUT_MS = 5000
 
 
 class Services(msgspec.Struct, frozen=True):
-    """Handed to every handler. Log, cache and producer belong to whoever opened them."""
+    """Handed to every handler. Log, cache and producer belong to whoever opened them, and so does the `keeper` of
+    the projector in this process, if there is one."""
 
     settings: GatewaySettings
     doorkeeper: Doorkeeper
@@ -36,6 +38,7 @@ class Services(msgspec.Struct, frozen=True):
     streams: Streams
     metrics: GatewayMetrics
     now_ms: Callable[[], int]
+    keeper: Keeper | None = None
 
     async def close(self) -> None:
         """Ends what waits for news; live tails end with it."""
@@ -51,6 +54,7 @@ def services_for(
     *,
     now_ms: Callable[[], int],
     metrics: GatewayMetrics | None = None,
+    keeper: Keeper | None = None,
 ) -> Services:
     """The services of one gateway; raises `misconfigured`."""
     news = News(cache, lambda partition: viewer.channel(partition))
@@ -68,4 +72,5 @@ def services_for(
         streams=Streams(pages, news, settings.streams_max, settings.stream_heartbeat_ms),
         metrics=metrics or GatewayMetrics(),
         now_ms=now_ms,
+        keeper=keeper,
     )

@@ -85,6 +85,7 @@ async def _run(servers: ServerSettings, gateway: GatewaySettings, limits: Append
             parts.producer,
             now_ms=lambda: time.time_ns() // 1_000_000,
             metrics=GatewayMetrics(parts.registry),
+            keeper=parts.keeper,
         )
 
         def started(url: str) -> None:
