@@ -195,11 +195,14 @@ class Flight:
         verdict = commit.verdict
         if verdict is None or verdict.landed or commit.record.kind != "commit":
             return False
-        if verdict.seq >= seen.state.next_seq or seen.ordinal - commit.ordinal < SETTLED_MAX:
+        if verdict.seq >= seen.state.next_seq:
             return False
-        if seen.state.status != "open":
-            raise unknown_outcome(commit.record.id)
-        return await self._made(commit) is not None
+        if seen.state.status == "open":
+            # How many verdicts came since tells nothing: an overflow of the windows forgets the newest too.
+            return await self._made(commit) is not None
+        if seen.ordinal - commit.ordinal < SETTLED_MAX:
+            return False
+        raise unknown_outcome(commit.record.id)
 
     async def _made(self, commit: Commit) -> Verdict | None:
         keys = self._engine.sight.keys(self._key)
