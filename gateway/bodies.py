@@ -5,16 +5,27 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
+from surfacelog.accept import EVENTS_MAX
 from surfacelog.errors import ContractError, ProtocolError
 from surfacelog.events import Draft, read_draft
 from surfacelog.lossless import DEPTH_MAX, elements, members
 
-__all__ = ["Append", "ClaimWish", "Opening", "read_append", "read_body", "read_claim_wish", "read_opening"]
+__all__ = [
+    "Append",
+    "BodyReader",
+    "ClaimWish",
+    "Opening",
+    "read_append",
+    "read_body",
+    "read_claim_wish",
+    "read_opening",
+]
 
 
 DRAINED_BYTES_MAX = 64 * 1024 * 1024
@@ -22,7 +33,8 @@ DRAIN_S = 15.0
 # A sender that pauses for longer, or drips, holds a connection and gets nothing done.
 BODY_PAUSE_S = 20.0
 BODY_S = 300.0
-
+# Reading one byte takes up to 0.2 µs, and others wait meanwhile.
+SHORT_BYTES_MAX = 262_144
 
 Milliseconds = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 # It is part of every token and ETag, so it is short.
@@ -142,6 +154,24 @@ def _unreadable(error: Exception) -> ProtocolError:
     return ProtocolError("bad-request", f"the body cannot be read: {error}")
 
 
+class BodyReader:
+    """Reads append bodies, the long ones beside the event loop: at most one of them at a time, since two threads
+    would only make everybody else wait longer."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="bodies")
+
+    async def read(self, body: bytes) -> Append:
+        """What `read_append` answers."""
+        if len(body) <= SHORT_BYTES_MAX:
+            return read_append(body)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, read_append, body)
+
+    def close(self) -> None:
+        """Ends the thread after the body in hand."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
 def read_append(body: bytes) -> Append:
     """The events of an append request: one event, an array of them, or `{"events": […], …settings}`. Raises
     `bad-request`, or ContractError for an event that no session takes."""
@@ -170,7 +200,7 @@ def _single(found: _Body) -> Draft:
 def _read_carefully(body: bytes) -> Append:
     try:
         if body.lstrip()[:1] == b"[":
-            return Append([read_draft(event) for event in elements(body, _DEPTH_MAX) or ()])
+            return Append(_drafts(elements(body, _DEPTH_MAX) or []))
         found = members(body, _DEPTH_MAX)
         if found is None:
             raise ProtocolError(
@@ -186,11 +216,17 @@ def _read_carefully(body: bytes) -> Append:
         wish = _body.decode(rest)
         if any(getattr(wish, name) is not UNSET for name in _EVENT_FIELDS):
             raise ProtocolError("bad-request", "send either one event or `events`, not both")
-        return Append([read_draft(event) for event in drafts], wish.expected_seq, wish.ack, wish.timeout_ms)
+        return Append(_drafts(drafts), wish.expected_seq, wish.ack, wish.timeout_ms)
     except ContractError as error:
         raise _unreadable(error) if error.code == "json-invalid" else error from None
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise _unreadable(error) from None
+
+
+def _drafts(events: list[bytes]) -> list[Draft]:
+    if len(events) > EVENTS_MAX:
+        raise ProtocolError("bad-request", f"an append has 1 to {EVENTS_MAX} events", events=len(events))
+    return [read_draft(event) for event in events]
 
 
 def read_opening(body: bytes) -> Opening:

@@ -6,7 +6,7 @@ import msgspec
 from litestar import Response, delete, get, post
 from litestar.params import FromPath
 
-from gateway.bodies import Append, read_append, read_claim_wish, read_opening
+from gateway.bodies import Append, read_claim_wish, read_opening
 from gateway.openings import header_of
 from gateway.paths import session_path
 from gateway.routes import SMALL_BODY_BYTES, Asked, answer, asked, body_of, number, only, services_of
@@ -43,7 +43,7 @@ async def create(request: Asked) -> Response[bytes]:
 async def append(request: Asked, session: FromPath[str]) -> Response[bytes]:
     """Appends one event or several, all or none."""
     services, tenant, name = asked(request, session)
-    wish = read_append(await body_of(request, _body_bytes_max(services)))
+    wish = await services.bodies.read(await body_of(request, _body_bytes_max(services)))
     done = await services.producer.append(
         tenant,
         name,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from gateway.auth import Doorkeeper
+from gateway.bodies import BodyReader
 from gateway.keeper import Keeper
 from gateway.metrics import GatewayMetrics
 from gateway.news import News
@@ -32,6 +33,7 @@ class Services(msgspec.Struct, frozen=True):
     log: EventLog
     cache: Cache
     producer: Producer
+    bodies: BodyReader
     reads: Reads
     pages: Pages
     news: News
@@ -43,6 +45,7 @@ class Services(msgspec.Struct, frozen=True):
     async def close(self) -> None:
         """Ends what waits for news; live tails end with it."""
         self.streams.close()
+        self.bodies.close()
         await self.news.close()
 
 
@@ -66,6 +69,7 @@ def services_for(
         log=log,
         cache=cache,
         producer=producer,
+        bodies=BodyReader(),
         reads=Reads(viewer),
         pages=pages,
         news=news,

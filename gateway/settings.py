@@ -42,7 +42,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     host: Text = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8750
-    body_bytes_max: Bytes = 16 * MIB
+    body_bytes_max: Bytes = 8 * MIB
     page_events_max: Annotated[int, Meta(ge=1, le=100_000)] = 1000
     page_bytes_max: Bytes = 4 * MIB
     wait_ms_max: Annotated[int, Meta(ge=0, le=300_000)] = 30_000

@@ -1,10 +1,11 @@
 """Request bodies: their shapes, and a limit that holds while reading."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.bodies import read_append, read_body, read_claim_wish, read_opening
+from gateway.bodies import BodyReader, read_append, read_body, read_claim_wish, read_opening
 from surfacelog.errors import ContractError, ProtocolError
 
 
@@ -37,6 +38,32 @@ async def test_a_body_without_end_is_given_up() -> None:
 
 async def test_a_body_of_exactly_the_limit_passes() -> None:
     assert await read_body(chunks(2, []), "200", 200) == b"x" * 200
+
+
+async def test_others_go_on_while_a_long_body_is_read() -> None:
+    steps = 0
+
+    async def others() -> None:
+        nonlocal steps
+        while True:
+            await asyncio.sleep(0.001)
+            steps += 1
+
+    reader, going = BodyReader(), asyncio.create_task(others())
+    body = b'[%b{"type":"x","data":["\\ud800"]}]' % (b'{"type":"x","data":["a",1,2,3,{"b":[]}]},' * 9_999)
+    wish = await reader.read(body)
+    assert len(wish.drafts) == 10_000
+    # On the event loop itself it would be none.
+    assert steps > 2
+    going.cancel()
+    reader.close()
+
+
+@pytest.mark.parametrize("form", [b"[%b]", b'{"events":[%b]}'])
+def test_a_body_of_too_many_strange_events_is_refused_before_they_are_looked_into(form: bytes) -> None:
+    with pytest.raises(ProtocolError) as refusal:
+        read_append(form % (b'["\\ud800"],' * 10_000 + b"0"))
+    assert (refusal.value.code, refusal.value.detail) == ("bad-request", {"events": 10_001})
 
 
 def test_one_event_a_list_and_an_object_of_events_mean_the_same() -> None:
