@@ -56,7 +56,7 @@ class ClaimIntent:
                 lease_until=held.time + held.lease_ms,
             )
         self.claim = Claim(held.epoch + 1, self._owner, self._claim_id, self._lease_ms, now_ms)
-        return Record("claim", record_id, msgspec.json.encode(self.claim), prev=state.chain, reply=reply)
+        return Record("claim", record_id, msgspec.json.encode(self.claim), prev=state.root, reply=reply)
 
     def excuse(self, state: SessionState) -> Verdict | None:
         """This claim stands already."""
@@ -76,7 +76,7 @@ class ReleaseIntent:
 
     def record(self, state: SessionState, record_id: str, now_ms: int, reply: str) -> Record:
         """The release record."""
-        return Record("release", record_id, b"", prev=state.chain, fence=self._fence, reply=reply)
+        return Record("release", record_id, b"", prev=state.root, fence=self._fence, reply=reply)
 
     def excuse(self, state: SessionState) -> Verdict | None:
         """The claim of this fence is over, and nobody has taken the session since."""

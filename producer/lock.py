@@ -8,7 +8,10 @@ import asyncio
 from producer.cache import Cache, CacheLock, CacheUnavailable
 from producer.limits import AppendLimits
 
-__all__ = ["SessionLock"]
+__all__ = ["FREE", "SessionLock"]
+
+# Before a session's key: its lock was given up for those who wait. No key begins so.
+FREE = b"/"
 
 
 class SessionLock:
@@ -74,10 +77,14 @@ class SessionLock:
         await self._cache.call("SPUBLISH", self._channel, self._session_key)
 
     async def let_go(self) -> None:
-        """Releases it, if it is still held. While the cache is away that is tried again, until it has run out."""
+        """Releases it, if it is still held, and tells those who wait. While the cache is away that is tried
+        again, until it has run out."""
         lock, self._held = self._held, None
         while lock is not None and asyncio.get_running_loop().time() < self._until:
             try:
-                return await lock.release()
+                await lock.release()
+                if self._wanted:
+                    await self._cache.call("SPUBLISH", self._channel, FREE + self._session_key)
+                return
             except CacheUnavailable:
                 await asyncio.sleep(self._limits.retry_pause_ms / 1000)

@@ -18,6 +18,7 @@ from producer.engine import Engine
 from producer.forking import Forked, Forks
 from producer.ids import mint_id as mint_uuid7
 from producer.limits import AppendLimits
+from producer.lock import FREE
 from producer.log import EventLog
 from producer.opening import Created, OpenIntent
 from producer.requests import Intent, Landed, Request
@@ -74,6 +75,11 @@ class Producer:
     def reply(self) -> str:
         """This producer's name on the verdict channels."""
         return self._engine.reply
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions have a writer, and mostly a state, in memory."""
+        return len(self._writers)
 
     async def start(self) -> None:
         """Begins to listen for verdicts."""
@@ -242,9 +248,10 @@ class Producer:
         return writer
 
     def _wanted(self, key: bytes) -> None:
-        writer = self._writers.get(key)
+        free = key.startswith(FREE)
+        writer = self._writers.get(key.removeprefix(FREE) if free else key)
         if writer is not None:
-            writer.hear_wanted()
+            writer.hear_free() if free else writer.hear_wanted()
 
     def _rest(self, writer: SessionWriter) -> None:
         """A writer came to rest: it keeps its state as long as there is room."""

@@ -31,7 +31,7 @@ FINAL_CODES = frozenset({"too-large", "overloaded", "bad-request", "malformed"})
 # These are states of affairs that an operator ends, not a backlog that passes.
 STANDING_CODES = frozenset({"faulted", "log-truncated"})
 # Many that wait for one lock must not keep the cache busy with asking.
-LOCK_RETRY_MS_MAX = 40
+LOCK_RETRY_MS_MAX = 80
 # Key and headers are never longer than this; most records need not be measured to the byte.
 OVERHEAD_BYTES_MAX = 8192
 _log = logging.getLogger("surfacelog.producer")
@@ -55,6 +55,7 @@ class SessionWriter:
         self._seen_next = -1
         self._ordinal = 0
         self._changed = asyncio.Event()
+        self._free = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._idle = idle
         self._yielding = False
@@ -79,6 +80,10 @@ class SessionWriter:
         self._pump()
         if self._queue:
             self._wake()
+
+    def hear_free(self) -> None:
+        """The session's lock was given up for those who wait."""
+        self._free.set()
 
     def hear_wanted(self) -> None:
         """Somebody waits for the session's lock."""
@@ -283,6 +288,7 @@ class SessionWriter:
                 await self._pause(self._engine.limits.lock_retry_ms)
             return
         asked_at = asyncio.get_running_loop().time()
+        self._free.clear()
         try:
             lock, seen = await self._engine.sight.acquire(self.key, self._engine.limits.lock_ttl_ms, self._state)
             if lock is None:
@@ -294,13 +300,22 @@ class SessionWriter:
             return
         self._saw(seen)
         if lock is None:
-            await self._pause(self._lock_pause_ms)
+            await self._until_free()
             self._lock_pause_ms = min(self._lock_pause_ms * 2, LOCK_RETRY_MS_MAX)
             return
         self._lock_pause_ms = self._engine.limits.lock_retry_ms
         self._lock.taken(lock, asked_at)
         if not len(self._flight) and not self._adopt(seen):
             await self._pause(self._engine.limits.lock_retry_ms)
+
+    async def _until_free(self) -> None:
+        """Until the lock was given up, or it is time to try again: the message may be lost, and the holder
+        dead."""
+        try:
+            async with asyncio.timeout(self._lock_pause_ms * (0.75 + self._engine.random.random() / 2) / 1000):
+                await self._free.wait()
+        except TimeoutError:
+            return
 
     async def _look(self, known: SessionState | None) -> Seen | None:
         try:

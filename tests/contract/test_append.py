@@ -11,6 +11,10 @@ from surfacelog.events import Draft
 from tests.contract.ledger_room import Room, T, header, note, simulated, user
 
 
+async def code_of(work: object) -> str:
+    return (await refused(work)).code
+
+
 async def refused(work: object) -> LedgerError:
     with pytest.raises(LedgerError) as refusal:
         await work  # type: ignore[misc]
@@ -289,3 +293,87 @@ async def test_a_request_that_makes_no_sense_is_refused(room: Room, wrong: dict[
     assert (await refused(producer.append(T, "s", [user("a")], **wrong))).code == "bad-request"  # type: ignore[arg-type]
     with pytest.raises(ProtocolError):
         await producer.append(T, "s", [])
+
+
+@simulated()
+async def test_writers_of_idle_sessions_are_dropped_and_come_back(room: Room):
+    producer = await room.producer(append_writers_max=10)
+    for number in range(40):
+        await producer.create(T, header(f"s{number}"))
+        await producer.append(T, f"s{number}", [note("a")])
+    await asyncio.sleep(5)
+    assert producer.sessions <= 10
+    assert [(await producer.append(T, f"s{number}", [note("b")])).seq for number in range(40)] == [1] * 40
+
+
+@simulated()
+async def test_states_in_memory_are_bounded_by_their_nodes_too(room: Room):
+    producer = await room.producer(append_nodes_max=100)
+    for number in range(10):
+        await producer.create(T, header(f"s{number}"))
+        await producer.append(T, f"s{number}", [user(str(n)) for n in range(40)])
+    await asyncio.sleep(5)
+    assert producer.sessions <= 3
+
+
+@simulated()
+async def test_a_lock_that_nobody_uses_is_handed_over_at_once(room: Room):
+    producers = [await room.producer(), await room.producer()]
+    await producers[0].create(T, header("s"))
+    for number in range(10):
+        started = asyncio.get_running_loop().time()
+        await producers[number % 2].append(T, "s", [note(str(number))])
+        assert asyncio.get_running_loop().time() - started < 0.1
+    assert all(verdict.outcome == "accepted" for verdict in room.replay("s")[1]), "they collided"
+
+
+@simulated()
+async def test_two_busy_writers_of_one_session_both_go_on(room: Room):
+    producers = [await room.producer(), await room.producer()]
+    await producers[0].create(T, header("s"))
+    done = [0, 0]
+    slowest = [0.0, 0.0]
+    clock = asyncio.get_running_loop().time
+
+    async def client(which: int) -> None:
+        while clock() < 5:
+            started = clock()
+            await producers[which].append(T, "s", [note(str(which))])
+            slowest[which] = max(slowest[which], clock() - started)
+            done[which] += 1
+            await asyncio.sleep(0.01)
+
+    await asyncio.gather(*(client(which) for which in (0, 1) for _ in range(4)))
+    assert min(done) > max(done) / 4
+    assert max(slowest) < 1.5
+    assert all(verdict.outcome == "accepted" for verdict in room.replay("s")[1]), "they collided"
+
+
+@simulated()
+async def test_closing_answers_everybody(room: Room):
+    producer = await room.producer()
+    await producer.create(T, header("s"))
+    room.folding = False
+    sent = [asyncio.ensure_future(producer.append(T, "s", [note(str(n))], timeout_ms=60_000)) for n in range(40)]
+    await asyncio.sleep(0.1)
+    started = asyncio.get_running_loop().time()
+    await producer.close()
+    assert asyncio.get_running_loop().time() - started < 10
+    codes = [await code_of(work) for work in sent]
+    assert set(codes[:32]) == {"unknown-outcome"}, "these were handed to the log"
+    assert set(codes[32:]) == {"overloaded"}, "these were not"
+    assert await code_of(producer.append(T, "s", [note()])) == "unavailable"
+
+
+@simulated()
+async def test_what_one_process_holds_is_bounded(room: Room):
+    producer = await room.producer(append_commits_max=5)
+    await producer.create(T, header("s"))
+    room.folding = False
+    sent = [asyncio.ensure_future(producer.append(T, "s", [note(str(n))], timeout_ms=500)) for n in range(20)]
+    codes = [await code_of(work) for work in sent]
+    assert codes.count("unknown-outcome") == 5
+    assert codes.count("overloaded") == 15
+    assert len(room.records("s")) == 6
+    room.folding = True
+    assert (await producer.append(T, "s", [note()])).seq == 5
