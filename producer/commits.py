@@ -23,11 +23,12 @@ class Produced(Enum):
 
 
 class Commit:
-    """`planned`: what the fold will say if all goes well, and `state` what it will leave. `ordinal`: of the
-    state that the cache showed before it was sent. `requests`: who waits for it; an idempotent repeat waits with
-    the first. `refusal`: of the log itself."""
+    """`planned`: what the fold will say if all goes well, `before` the chain it continues, and `state` what it
+    will leave. `ordinal`: of the state that the cache showed before it was sent. `requests`: who waits for it;
+    an idempotent repeat waits with the first. `refusal`: of the log itself."""
 
     __slots__ = (
+        "before",
         "fresh_offset",
         "offset",
         "ordinal",
@@ -47,6 +48,7 @@ class Commit:
         planned: Verdict,
         request: Request,
         state: SessionState,
+        before: bytes,
         ordinal: int,
         sent_at: float,
     ) -> None:
@@ -54,6 +56,7 @@ class Commit:
         self.planned = planned
         self.requests = [request]
         self.state = state
+        self.before = before
         self.ordinal = ordinal
         self.sent_at = sent_at
         self.offset = -1

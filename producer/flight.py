@@ -66,7 +66,7 @@ class Flight:
         if not self._sent:
             return verdict
         first = self._sent[0]
-        return msgspec.structs.replace(verdict, next_seq=first.planned.seq, chain=first.record.prev)
+        return msgspec.structs.replace(verdict, next_seq=first.planned.seq, chain=first.before)
 
     @property
     def opening(self) -> bool:
@@ -74,12 +74,20 @@ class Flight:
         there remembers no ids, so the refusal of the commit would not hold for a second copy of it."""
         return bool(self._sent) and self._sent[0].record.kind == "open"
 
-    def send(self, record: Record, planned: Verdict, request: Request, state: SessionState, ordinal: int) -> None:
-        """Hands the record to the log. Records go out in the order of these calls. `state`: what they will
-        leave."""
+    def send(
+        self,
+        record: Record,
+        planned: Verdict,
+        request: Request,
+        state: SessionState,
+        before: bytes,
+        ordinal: int,
+    ) -> None:
+        """Hands the record to the log. Records go out in the order of these calls. `before`: the chain that it
+        continues; `state`: what it will leave."""
         now = asyncio.get_running_loop().time()
         self.open_id = state.open_id
-        commit = Commit(record, planned, request, state, ordinal, now)
+        commit = Commit(record, planned, request, state, before, ordinal, now)
         request.sent(record.id)
         self._sent.append(commit)
         self._engine.verdicts.expect(record.id, lambda verdict: self._told(commit, verdict))

@@ -215,9 +215,10 @@ class SessionWriter:
                 request.refuse(error)
                 return None
             return error
+        before = state.chain
         verdict = preview(state, record)
         if verdict.outcome == "accepted":
-            self._flight.send(record, verdict, request, state, self._ordinal)
+            self._flight.send(record, verdict, request, state, before, self._ordinal)
             return None
         if verdict.landed:
             used = state.keys.get(record.key.key) if record.key is not None else None
