@@ -101,7 +101,9 @@ def _view(
     entry, meta = read_entry(found[0]), _fields(found[1])
     if len(found) == 2:
         same = known is not None and meta.get(b"chain") == known.chain
-        whole = same or (not meta and entry is None)
+        # A session that was parked at its first record has nothing but its entry.
+        nothing = entry is None or (entry.status == "faulted" and entry.last < 0)
+        whole = same or (not meta and nothing)
         return StateView(version, place, known if same else None, False, whole, entry, meta)
     lengths, tail = tuple(found[7]), tuple(found[8])
     state = None

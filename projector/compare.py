@@ -35,7 +35,7 @@ def read_commits(offsets: bytes) -> list[tuple[int, int]]:
 
 def compare(fold: Refold | None, shown: Shown, offsets: Collection[int]) -> Told | None:
     """None when they are the same. `offsets`: of all records of the session that the log has."""
-    if fold is None or fold.state.status == "absent":
+    if fold is None or (fold.state.status == "absent" and fold.fault is None):
         return "no-session", "the cache has it, but the log does not open it", -1
     entry = shown.view.entry
     if entry is None:

@@ -16,11 +16,11 @@ from projector.careful import fears_a_crash, name_record, park_named
 from projector.commit import Call
 from projector.delta import changed_delta
 from projector.fold import Fold, is_ours, verdict_payload
+from projector.healing import Healing
 from projector.held import Held
 from projector.metrics import ProjectorMetrics
 from projector.opening import PARTITION, check_place, halt_partition, open_partition
 from projector.parking import park
-from projector.refold import refold_session
 from projector.rewrite import Rewrite, rewrite
 from projector.session_write import Written, check_session, write_session
 from projector.site import Site
@@ -45,6 +45,7 @@ class PartitionProjection:
         self.keys = site.keys
         self.partition = site.partition
         self.place = Checkpoint()
+        self._healing = Healing(site)
         self._states = states
         self._metrics = metrics
         self._reached = -1
@@ -329,4 +330,4 @@ class PartitionProjection:
         self.drop()
         for session in sorted(sessions):
             self._metrics.refolded.inc()
-            await refold_session(self.site, self.place, session)
+            await self._healing.heal(self.place, session)

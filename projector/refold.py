@@ -1,7 +1,7 @@
 """One session folded anew from the log, when its keys are damaged; all other sessions stay as they are."""
 
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -12,6 +12,7 @@ from projector.commit import Call
 from projector.delta import Delta, MessageList
 from projector.held import Held
 from projector.opening import check_place
+from projector.scan import session_records
 from projector.session_write import TailBounds, write_session
 from projector.site import Site
 from projector.staging import STAGE_BYTES_MAX, stage
@@ -24,10 +25,11 @@ from surfacelog.records import read_record
 from surfacelog.snapshot import pieces
 from surfacelog.state import Changes, SessionState
 
-__all__ = ["Refold", "refold_session", "retry_session", "session_records"]
+__all__ = ["Refold", "refold_session", "retry_session"]
 
-SCAN_RECORDS = 2000
 RETRIES = 5
+
+Name = Callable[[int], Awaitable[None]]
 
 
 class Refold:
@@ -97,30 +99,28 @@ class Refold:
         )
 
 
-async def session_records(site: Site, session: bytes, first: int, until: int) -> AsyncIterator[LogRecord]:
-    """The session's records in [first, until)."""
-    offset = first
-    while offset < until:
-        records = await site.log.read(site.partition, offset, SCAN_RECORDS, site.timeout_ms)
-        if not records:
-            return
-        for record in records:
-            if record.key == session and record.offset < until:
-                yield record
-        offset = records[-1].offset + 1
-
-
-async def refold_session(site: Site, place: Checkpoint, session: bytes) -> None:
-    """Folds the session from its first record up to the checkpoint and writes all of its keys anew. Raises Moved
-    when the checkpoint moved meanwhile."""
+async def refold_session(
+    site: Site, place: Checkpoint, session: bytes, *, killer: int = -1, name: Name | None = None
+) -> None:
+    """Folds the session from its first record up to the checkpoint and writes all of its keys anew. A parked
+    session is folded up to where it was parked and no further. `killer`: the offset of a record that kills who
+    folds it; its session is parked there. `name`: told each offset before it is folded. Raises Moved when the
+    checkpoint moved meanwhile, CacheUnavailable and Unavailable."""
     view = await _look(site, session)
+    seen = view.checkpoint
+    if seen is None or (seen.next, seen.epoch) != (place.next, place.epoch):
+        raise Moved("the checkpoint moved before a session was refolded")
     call = Call()
     check_place(call, site.keys, place)
-    if view.entry is None:
+    entry = view.entry
+    if entry is None:
         # The directory never heard of it: what is there is left of an earlier filling of the cache.
         _clear(call, site.keys.session(session), view.meta.get(b"mk", b""))
     else:
-        await _rewrite(site, call, session, view, view.entry, place.next)
+        fault = (entry.code, entry.at) if entry.status == "faulted" else None
+        if killer >= 0 and (fault is None or killer < fault[1]):
+            fault = ("faulted", killer)
+        await _rewrite(site, call, session, view, entry, place.next, fault, name)
     if await call.run(site.cache):
         raise Moved("the checkpoint moved while a session was refolded")
 
@@ -130,16 +130,17 @@ async def retry_session(site: Site, session: bytes) -> DirEntry:
     then (`faulted` when it fails again). Raises `no-session` when no such session is parked, `overloaded` when its
     records come faster than they are folded, CacheUnavailable and Unavailable."""
     for _ in range(RETRIES):
+        # Asked before the look: what is parked between the two makes the check below fail.
+        parked = await site.cache.call("LLEN", site.keys.session(session).parked)
         view = await _look(site, session)
         if view.entry is None or view.entry.status != "faulted" or view.checkpoint is None:
             raise ProtocolError("no-session", "no session of this id is parked")
-        parked = await site.cache.call("LLEN", site.keys.session(session).parked)
         call = Call()
         call.check(session, "HGET", site.keys.checkpoint, view.checkpoint.epoch.encode(), "epoch")
         call.check(session, "HGET", site.keys.directory, view.entry.encode(), session.decode("ascii"))
         # All records of a parked session go on this list, so an equal length means that none came meanwhile.
         call.check(session, "LLEN", site.keys.session(session).parked, parked)
-        entry = await _rewrite(site, call, session, view, view.entry, view.checkpoint.next)
+        entry = await _rewrite(site, call, session, view, view.entry, view.checkpoint.next, None, None)
         if not await call.run(site.cache):
             return entry
     raise ProtocolError("overloaded", "the session's records come faster than they are folded; try again later")
@@ -150,9 +151,13 @@ async def _look(site: Site, session: bytes) -> StateView:
     return parse_states(await site.cache.run(STATE_SCRIPT, names, args), [None])[0]
 
 
-async def _fold(site: Site, session: bytes, first: int, until: int, fault: tuple[str, int] | None) -> Refold:
+async def _fold(
+    site: Site, session: bytes, first: int, until: int, fault: tuple[str, int] | None, name: Name | None
+) -> Refold:
     refold = Refold(site.bounds, fault)
     async for record in session_records(site, session, first, until):
+        if name is not None:
+            await name(record.offset)
         refold.take(record)
         if refold.fault is not fault:
             break
@@ -160,15 +165,23 @@ async def _fold(site: Site, session: bytes, first: int, until: int, fault: tuple
 
 
 async def _rewrite(
-    site: Site, call: Call, session: bytes, view: StateView, before: DirEntry, until: int
+    site: Site,
+    call: Call,
+    session: bytes,
+    view: StateView,
+    before: DirEntry,
+    until: int,
+    fault: tuple[str, int] | None,
+    name: Name | None,
 ) -> DirEntry:
-    refold = await _fold(site, session, before.first, until, None)
-    if refold.fault is not None:
-        refold = await _fold(site, session, before.first, until, refold.fault)
+    refold = await _fold(site, session, before.first, until, fault, name)
+    if refold.fault is not fault:
+        refold = await _fold(site, session, before.first, until, refold.fault, name)
     held = Held(site.keys.session(session))
     held.pointer = view.meta.get(b"mk", b"")
     state = held.state = refold.state
-    entry = msgspec.structs.replace(before, last=state.last)
+    # A session that is parked at its open has no state to show, whatever was refused before it.
+    entry = msgspec.structs.replace(before, last=-1)
     if state.status == "absent":
         _clear(call, held.own, held.pointer)
     else:

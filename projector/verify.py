@@ -10,7 +10,8 @@ import msgspec
 
 from producer.state_reader import STATE_SCRIPT, parse_place, parse_states, state_request
 from projector.compare import Shown, compare, read_commits
-from projector.refold import SCAN_RECORDS, Refold
+from projector.refold import Refold
+from projector.scan import SCAN_RECORDS
 from projector.site import Site
 from surfacelog.errors import ProtocolError
 

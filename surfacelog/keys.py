@@ -114,6 +114,8 @@ class PartitionKeys:
         "damaged",
         "dead",
         "directory",
+        "faulted",
+        "healing",
         "news",
         "serving",
         "tag",
@@ -132,6 +134,8 @@ class PartitionKeys:
         self.checkpoint = self._v + b"cp"
         self.directory = self._v + b"dir"
         self.damaged = self._v + b"damaged"  # sessions that somebody found not to be whole
+        self.faulted = self._v + b"faulted"  # sessions that are parked now
+        self.healing = self._v + b"healing"  # sessions that are being folded anew, and how often that was begun
         self.dead = self._v + b"dead"  # copies of the newest records that could not be read
 
     def session(self, key: bytes) -> "SessionKeys":

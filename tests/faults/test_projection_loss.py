@@ -10,7 +10,8 @@ from producer.cache import Cache, CacheUnavailable
 from producer.memory_log import MemoryLog, MemoryTopic
 from producer.producer import Producer
 from producer.redis_cache import RedisCache
-from projector.refold import Refold, session_records
+from projector.refold import Refold
+from projector.scan import session_records
 from projector.settings import ProjectorSettings
 from projector.site import make_site
 from projector.worker import Worker

@@ -1,0 +1,193 @@
+"""Sessions folded anew from the log: what kills the process kills it no more, and no record is left out."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gateway.view import _judge
+from producer.damage import report_damage
+from producer.log import LogRecord, Unavailable
+from producer.memory_cache import MemoryCache
+from producer.memory_log import MemoryLog, MemoryTopic
+from producer.sight import Sight
+from projector import fold as fold_module
+from projector import refold as refold_module
+from projector.refold import retry_session
+from projector.settings import ProjectorSettings
+from projector.site import make_site
+from projector.worker import Worker
+from surfacelog.accept import accept
+from surfacelog.errors import ProtocolError
+from surfacelog.records import Record
+from surfacelog.state import SessionState
+from surfacelog.verdict import Verdict
+from tests.logwriter import LogWriter
+from tests.projection_reader import assert_equals_truth, partition_keys, view_of
+
+POISON = b"poison"
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    return MemoryLog(MemoryTopic(partitions=1))
+
+
+@pytest.fixture
+def cache() -> MemoryCache:
+    return MemoryCache()
+
+
+@pytest.fixture
+def killing(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """Folding a record whose bytes hold `POISON` ends the process; undoing the patch mends it."""
+
+    def kills(state: SessionState, record: Record | None, offset: int) -> Verdict:
+        if record is not None and POISON in record.value:
+            raise Killed
+        return accept(state, record, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fold_module, "accept", kills)
+        patch.setattr(refold_module, "accept", kills)
+        yield patch
+
+
+def worker_of(log: MemoryLog, cache: MemoryCache) -> Worker:
+    return Worker(log, cache, ProjectorSettings(idle_ms=10, fetch_wait_ms=5))
+
+
+async def live(log: MemoryLog, cache: MemoryCache) -> bool:
+    """One life of a process; whether it outlives its work."""
+    try:
+        await worker_of(log, cache).once()
+    except Killed:
+        return False
+    return True
+
+
+async def lives(log: MemoryLog, cache: MemoryCache) -> int:
+    """How many processes it takes until one lives."""
+    for count in range(1, 10):
+        if await live(log, cache):
+            return count
+    raise AssertionError("every process dies")
+
+
+async def lose(cache: MemoryCache, log: MemoryLog, key: bytes) -> None:
+    keys = partition_keys(log, key)
+    await cache.call("DEL", keys.session(key).surface)
+    await report_damage(cache, keys, key)
+
+
+async def test_a_parked_killer_kills_nobody_when_its_damaged_session_is_read(
+    log: MemoryLog, cache: MemoryCache, killing: pytest.MonkeyPatch
+) -> None:
+    writer = LogWriter(log)
+    key = await writer.open("s")
+    await writer.say(key, "fine")
+    at = await writer.say(key, POISON.decode())
+    assert await lives(log, cache) > 1
+    await lose(cache, log, key)
+    assert await live(log, cache)
+    view = await view_of(cache, log, key)
+    assert view.whole
+    assert view.state is not None
+    assert view.state.next_seq == 1
+    assert view.entry is not None
+    assert (view.entry.status, view.entry.at) == ("faulted", at)
+    killing.undo()
+    assert (await retry_session(make_site(log, cache, 0, ProjectorSettings()), key)).status == "open"
+    await assert_equals_truth(cache, writer, key)
+
+
+async def test_a_session_that_is_parked_since_its_open_is_faulted_and_not_damaged(
+    log: MemoryLog, cache: MemoryCache, killing: pytest.MonkeyPatch
+) -> None:
+    writer = LogWriter(log)
+    key = await writer.open(POISON.decode())
+    assert await lives(log, cache) > 1
+    assert (await Sight(cache, log.topic, 1).read(key)).code == "faulted"
+    keys = partition_keys(log, key)
+    entry = await cache.call("HGET", keys.directory, key)
+    with pytest.raises(ProtocolError, match="parked") as refused:
+        _judge(key, 0, 1, [1, (b"1", b"0", b""), entry, None])
+    assert refused.value.code == "faulted"
+    assert await cache.call("HGETALL", keys.damaged) == {}
+    await report_damage(cache, keys, key)
+    assert await live(log, cache)
+
+
+async def test_a_record_that_kills_only_when_its_session_is_folded_anew_parks_it(
+    log: MemoryLog, cache: MemoryCache, killing: pytest.MonkeyPatch
+) -> None:
+    killing.setattr(fold_module, "accept", accept)
+    writer = LogWriter(log)
+    key = await writer.open("s")
+    await writer.say(key, "fine")
+    at = await writer.say(key, POISON.decode())
+    await writer.say(key, "behind it")
+    assert await live(log, cache)
+    await lose(cache, log, key)
+    assert await lives(log, cache) == 4, "two that die, one that names what kills it, one that parks it"
+    view = await view_of(cache, log, key)
+    assert view.entry is not None
+    assert (view.whole, view.entry.status, view.entry.at) == (True, "faulted", at)
+    parked = await cache.call("LRANGE", partition_keys(log, key).session(key).parked, 0, -1)
+    assert [int(offset) for offset in parked] == [at, at + 1]
+
+
+async def test_heals_that_failed_without_a_crash_park_nothing(log: MemoryLog, cache: MemoryCache) -> None:
+    writer = LogWriter(log)
+    key = await writer.open("s")
+    for number in range(3):
+        await writer.say(key, str(number))
+    worker = worker_of(log, cache)
+    await worker.once()
+    await lose(cache, log, key)
+    read = log.read
+
+    async def silent(*_: Any) -> list[LogRecord]:
+        raise Unavailable("no answer")
+
+    log.read = silent  # type: ignore[method-assign]
+    for _ in range(6):
+        with pytest.raises(Unavailable):
+            await worker.projections[0].mend()
+    log.read = read  # type: ignore[method-assign]
+    await worker.projections[0].mend()
+    await assert_equals_truth(cache, writer, key)
+    assert await cache.call("HGETALL", partition_keys(log, key).healing) == {}
+
+
+async def test_a_record_that_is_parked_while_a_retry_begins_is_not_lost(
+    log: MemoryLog, cache: MemoryCache, killing: pytest.MonkeyPatch
+) -> None:
+    writer = LogWriter(log)
+    key = await writer.open("s")
+    await writer.say(key, POISON.decode())
+    await lives(log, cache)
+    killing.undo()
+    worker = worker_of(log, cache)
+    asked: list[str] = []
+
+    async def park_one_more(name: str) -> None:
+        # Between the first and the second thing that the retry asks the cache.
+        if asyncio.current_task() is retrying:
+            asked.append(name)
+            if len(asked) == 2:
+                await writer.say(key, "three")
+                await worker.once()
+
+    cache.before = park_one_more
+    retrying = asyncio.create_task(retry_session(make_site(log, cache, 0, ProjectorSettings()), key))
+    assert (await retrying).status == "open"
+    cache.before = None
+    await writer.say(key, "four")
+    await worker.once()
+    await assert_equals_truth(cache, writer, key)
