@@ -67,9 +67,9 @@ def _record(state: SessionState, ask: Ask) -> Record:
         return Record("open", name, b'{"id":"s","createdAt":0,"version":4}')
     if ask.kind == "claim":
         claim = {"epoch": state.claim.epoch + 1, "owner": ask.owner, "claim": name}
-        return Record("claim", name, msgspec.json.encode(claim), prev=state.chain)
+        return Record("claim", name, msgspec.json.encode(claim), prev=state.root)
     if ask.kind == "release":
-        return Record("release", name, b"", prev=state.chain, fence=ask.fence or state.fence)
+        return Record("release", name, b"", prev=state.root, fence=ask.fence or state.fence)
     if ask.kind == "delete":
         return Record("delete", name, state.open_id.encode(), prev=state.chain)
     lines = [encode_line(draft, state.next_seq + ordinal, 0) for ordinal, draft in enumerate(ask.drafts)]

@@ -178,9 +178,9 @@ class RawWriter:
             if state.status == "open" and state.claim.owner and not ask.takeover:
                 raise LedgerError("stale-claim", "somebody holds it")
             claim = {"epoch": self._epoch(state), "owner": ask.owner, "claim": name}
-            return Record("claim", name, msgspec.json.encode(claim), prev=state.chain)
+            return Record("claim", name, msgspec.json.encode(claim), prev=state.root)
         if ask.kind == "release":
-            return Record("release", name, b"", prev=state.chain, fence=ask.fence or "")
+            return Record("release", name, b"", prev=state.root, fence=ask.fence or "")
         if ask.kind == "delete":
             return Record("delete", name, state.open_id.encode(), prev=state.chain)
         seq = state.next_seq if ask.expected_seq is None else ask.expected_seq

@@ -1,6 +1,9 @@
 """A claim: the right of one agent run to write a session. Who holds it is decided by its epoch alone."""
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from surfacelog.errors import ProtocolError
 from surfacelog.records import EMPTY_FENCE, fence_text
@@ -8,16 +11,18 @@ from surfacelog.records import EMPTY_FENCE, fence_text
 __all__ = ["UNCLAIMED", "Claim", "read_claim"]
 
 OWNER_BYTES_MAX = 256
+CLAIM_ID_BYTES_MAX = 256
+Count = Annotated[int, Meta(ge=0, le=2**53)]
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """`lease_ms` and `time` (ms) are advice: they let others see that an owner is probably dead."""
 
-    epoch: int = 0
+    epoch: Count = 0
     owner: str = ""
     claim: str = ""
-    lease_ms: int = 0
-    time: int = 0
+    lease_ms: Count = 0
+    time: Annotated[int, Meta(ge=-(2**53), le=2**53)] = 0
 
     @property
     def fence(self) -> str:
@@ -39,8 +44,9 @@ def read_claim(value: bytes) -> Claim:
         claim = msgspec.json.decode(value, type=Claim)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ProtocolError("malformed", f"the claim cannot be read ({error})") from None
-    if not claim.owner or not claim.claim or len(claim.owner.encode()) > OWNER_BYTES_MAX or claim.epoch < 1:
+    names = (claim.owner, OWNER_BYTES_MAX), (claim.claim, CLAIM_ID_BYTES_MAX)
+    if claim.epoch < 1 or not all(0 < len(name.encode()) <= size for name, size in names):
         raise ProtocolError(
-            "malformed", f"a claim names an owner of 1 to {OWNER_BYTES_MAX} bytes, a claim id and an epoch"
+            "malformed", f"a claim names an owner and a claim id of 1 to {OWNER_BYTES_MAX} bytes, and an epoch"
         )
     return claim

@@ -31,6 +31,7 @@ class _Recent(msgspec.Struct, array_like=True, gc=False):
     code: str = ""
     message: str = ""
     first: str = ""
+    epoch: int = 0
 
 
 class _Used(msgspec.Struct, array_like=True, gc=False):
@@ -87,8 +88,10 @@ def recent_entry(ordinal: int, verdict: Verdict) -> tuple[bytes, bytes]:
         verdict.next_seq,
         verdict.chain,
     ]
-    if verdict.code or verdict.message or verdict.first:
+    if verdict.code or verdict.message or verdict.first or verdict.epoch:
         told += (verdict.code, verdict.message, verdict.first)
+    if verdict.epoch:
+        told.append(verdict.epoch)
     return entry_field(verdict.id), _encode(told)
 
 
@@ -106,6 +109,7 @@ def read_recent(field: bytes, value: bytes) -> tuple[int, Verdict]:
         told.chain,
         told.first,
         told.message,
+        told.epoch,
     )
 
 

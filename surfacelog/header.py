@@ -1,8 +1,9 @@
 """The session header: what an `open` record carries, and what every replay decides by."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from surfacelog.contract import SURFACE_TYPES
 from surfacelog.errors import ProtocolError
@@ -10,6 +11,8 @@ from surfacelog.errors import ProtocolError
 __all__ = ["Header", "read_header"]
 
 VOCABULARY_MAX = 256
+# The header lies beside every state of the session, so it is small.
+HEADER_BYTES_MAX = 64 * 1024
 RULES = 1
 
 
@@ -18,7 +21,7 @@ class Header(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", fo
     `inherited_event_count` > 0 makes the session a fork that is copied up to that seq."""
 
     id: str
-    created_at: int
+    created_at: Annotated[int, Meta(ge=-(2**53), le=2**53)]
     version: int = 4
     contract: Literal["v4", "v0"] = "v4"
     checks: Literal["surface", "paired"] = "surface"
@@ -27,9 +30,9 @@ class Header(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", fo
     cwd: str | None = None
     parent_session: str | None = None
     is_seeded: bool | None = None
-    inherited_event_count: int = 0
+    inherited_event_count: Annotated[int, Meta(ge=0, le=2**53)] = 0
     origin: str | None = None
-    delegation_depth: int | None = None
+    delegation_depth: Annotated[int, Meta(ge=0, le=2**53)] | None = None
     agent_preset: str | None = None
     title: str | None = None
 
@@ -42,6 +45,8 @@ class Header(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", fo
 
 def read_header(value: bytes) -> Header:
     """The header in an `open` record's value; raises `malformed`."""
+    if len(value) > HEADER_BYTES_MAX:
+        raise ProtocolError("malformed", f"a session header has at most {HEADER_BYTES_MAX} bytes")
     try:
         header = msgspec.json.decode(value, type=Header)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -50,8 +55,8 @@ def read_header(value: bytes) -> Header:
         ) from None
     if header.rules != RULES:
         raise ProtocolError("malformed", f"rules revision {header.rules} is not known here; use {RULES}")
-    if len(header.vocabulary) > VOCABULARY_MAX or not 0 <= header.inherited_event_count <= 2**53:
-        raise ProtocolError("malformed", f"at most {VOCABULARY_MAX} vocabulary types and 2^53 inherited events")
+    if len(header.vocabulary) > VOCABULARY_MAX:
+        raise ProtocolError("malformed", f"a vocabulary has at most {VOCABULARY_MAX} types")
     if not SURFACE_TYPES.isdisjoint(header.vocabulary) or "" in header.vocabulary:
         raise ProtocolError("malformed", "the vocabulary names log-only types; a surface type cannot be one")
     return header

@@ -6,8 +6,10 @@ stranger may have written: what cannot be read is `None`, and the fold turns it 
 
 from collections.abc import Sequence
 from hashlib import sha256
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 __all__ = [
     "EMPTY_FENCE",
@@ -16,23 +18,32 @@ __all__ = [
     "KeyClaim",
     "Record",
     "chain_next",
+    "chain_skip",
     "chain_start",
+    "epoch_of",
     "fence_text",
+    "read_record",
 ]
 
 RECORD_VERSION = 1
 EMPTY_FENCE = "0:"
 KINDS = frozenset({"open", "commit", "claim", "release", "delete"})
+# Ids are kept and sent back many times over, so none may be long; integers stay below what every reader holds.
+ID_BYTES_MAX = 128
+FENCE_BYTES_MAX = 1024
+HEADER_BYTES_MAX = 1024
+INTEGER_MAX = 2**53
 Headers = Sequence[tuple[str, bytes]]
+Digest = Annotated[str, Meta(max_length=ID_BYTES_MAX)]
 
 
 class KeyClaim(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """An idempotency key in a record: hex digests of the key and of the client's request, and the head
     (`since`, a seq) that the client knew at its first attempt."""
 
-    key: str
-    request: str
-    since: int
+    key: Digest
+    request: Digest
+    since: Annotated[int, Meta(ge=0, le=INTEGER_MAX)]
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -70,24 +81,54 @@ def fence_text(epoch: int, owner: str = "", claim: str = "") -> str:
     return f"{epoch}:{owner}:{claim}" if owner else f"{epoch}:"
 
 
+def epoch_of(fence: str) -> int:
+    """The epoch that a fence names; -1 when it names none."""
+    epoch = fence.partition(":")[0]
+    return int(epoch) if epoch.isdecimal() and epoch.isascii() and len(epoch) <= 16 else -1
+
+
 def read_record(headers: Headers, value: bytes | None) -> Record | None:
-    """The record, or None when its headers cannot be read. An unknown `v` or `kind` is kept as it is."""
+    """The record, or None when its headers cannot be read or break a limit. An unknown `kind` is kept as it is.
+    Of a later `v` nothing is known but that: its other headers may be missing here."""
+    unread = (KeyError, ValueError, TypeError, AttributeError, RecursionError, msgspec.MsgspecError)
     try:
         found = dict(headers)
-        key = found.get("key")
-        return Record(
-            kind=found["kind"].decode(),
-            id=found["id"].decode(),
-            value=value or b"",
-            prev=found.get("prev", b""),
-            fence=found.get("fence", b"0:").decode(),
-            seq=int(found.get("seq", b"-1")),
-            key=None if key is None else msgspec.json.decode(key, type=KeyClaim),
-            reply=found.get("reply", b"").decode(),
-            v=int(found["v"]),
-        )
-    except (KeyError, ValueError, TypeError, AttributeError, RecursionError, msgspec.MsgspecError):
+        version = _integer(found["v"])
+    except unread:
         return None
+    try:
+        seq, key = found.get("seq"), found.get("key")
+        return Record(
+            kind=_text(found["kind"], ID_BYTES_MAX),
+            id=_text(found["id"], ID_BYTES_MAX),
+            value=value or b"",
+            prev=_short(found.get("prev", b""), ID_BYTES_MAX),
+            fence=_text(found.get("fence", b"0:"), FENCE_BYTES_MAX),
+            seq=-1 if seq is None else _integer(seq),
+            key=None if key is None else msgspec.json.decode(_short(key, HEADER_BYTES_MAX), type=KeyClaim),
+            reply=_text(found.get("reply", b""), HEADER_BYTES_MAX),
+            v=version,
+        )
+    except unread:
+        return Record("", "", value or b"", v=version) if version > RECORD_VERSION else None
+
+
+def _short(raw: bytes, size_bytes_max: int) -> bytes:
+    if len(raw) > size_bytes_max:
+        raise ValueError("a header is too long")
+    return raw
+
+
+def _text(raw: bytes, size_bytes_max: int) -> str:
+    return _short(raw, size_bytes_max).decode()
+
+
+def _integer(raw: bytes) -> int:
+    # `int` alone would also take blanks, signs and underscores.
+    number = int(raw) if raw.isdigit() and len(raw) <= 16 else -1
+    if not 0 <= number <= INTEGER_MAX:
+        raise ValueError("a header is no integer up to 2^53")
+    return number
 
 
 def _digest(*parts: bytes) -> bytes:

@@ -58,6 +58,7 @@ def meta_of(state: SessionState) -> dict[bytes, bytes]:
         b"last": b"%d" % state.last,
         b"next": b"%d" % state.next_seq,
         b"chain": state.chain,
+        b"root": state.root,
         b"claim": msgspec.json.encode(state.claim),
         b"replaces": b"%d" % surface.replace_generation,
         b"content": b"%d" % surface.content_generation,
@@ -127,6 +128,7 @@ def restore(found: Pieces) -> SessionState:
     state.first_offset = int(meta[b"first"])
     state.last = int(meta[b"last"])
     state.chain = bytes(meta[b"chain"])
+    state.root = bytes(meta[b"root"])
     state.claim = _claim.decode(meta[b"claim"])
     state.transcript_count = int(meta[b"transcript"])
     state.accepted = int(meta[b"accepted"])
@@ -160,7 +162,7 @@ def _windows(state: SessionState, found: Pieces) -> None:
     recent = sorted((read_recent(*entry) for entry in found.recent.items()), key=lambda entry: entry[0])
     for ordinal, verdict in recent:
         state.recent[verdict.id] = verdict
-        if verdict.outcome == "rejected" and verdict.seq >= state.next_seq:
+        if state.could_fit(verdict):
             state.refused[verdict.id] = (verdict.seq, ordinal)
         else:
             state.settled[verdict.id] = ordinal

@@ -50,7 +50,8 @@ class Changes:
 
 
 class SessionState:
-    """Mutable. `status`: absent, open or deleted. `last`: offset of the last record folded, any verdict."""
+    """Mutable. `status`: absent, open or deleted. `last`: offset of the last record folded, any verdict. `root`:
+    the chain at the open, or since the windows overflowed last; claims and releases name it."""
 
     __slots__ = (
         "accepted",
@@ -68,6 +69,7 @@ class SessionState:
         "recent",
         "refused",
         "rejected",
+        "root",
         "settled",
         "status",
         "surface",
@@ -82,6 +84,7 @@ class SessionState:
         self.first_offset = -1
         self.last = -1
         self.chain = b""
+        self.root = b""
         self.claim: Claim = UNCLAIMED
         self.surface = Surface()
         self.transcript_count = 0
@@ -123,7 +126,7 @@ class SessionState:
             self.rejected[verdict.code] = self.rejected.get(verdict.code, 0) + 1
 
     def remember(self, verdict: Verdict) -> None:
-        """Keeps the verdict under its id: a rejected commit's while it could still fit, others the newest 64."""
+        """Keeps the verdict under its id: a rejected one while it could still fit, others the newest 64."""
         self.count(verdict)
         if self.status == "absent":
             return
@@ -133,20 +136,25 @@ class SessionState:
         if self.changes is not None:
             self.changes.recent[verdict.id] = (self.ordinal, kept)
             self.changes.recent_gone.discard(verdict.id)
-        if verdict.outcome == "rejected" and verdict.seq >= self.next_seq:
+        if self.could_fit(verdict):
             self.refused[verdict.id] = (verdict.seq, self.ordinal)
         else:
             self.settled[verdict.id] = self.ordinal
             if len(self.settled) > SETTLED_MAX:
                 self._forget(self.settled.popitem(last=False)[0])
         if verdict.outcome == "accepted" and self.refused:
-            for gone in [name for name, (seq, _) in self.refused.items() if seq < self.next_seq]:
+            for gone in [name for name in self.refused if not self.could_fit(self.recent[name])]:
                 del self.refused[gone]
                 self._forget(gone)
 
+    def could_fit(self, verdict: Verdict) -> bool:
+        """Whether a second copy of a refused record might be accepted one day, were its id forgotten: a commit
+        until the head has passed its seq, a claim or release until another one has its epoch."""
+        return verdict.outcome == "rejected" and (verdict.seq >= self.next_seq or verdict.epoch > self.claim.epoch)
+
     def drop_windows(self, chain: bytes) -> None:
-        """Forgets every id and takes a new chain, on which nothing in flight can have been built."""
-        self.chain = chain
+        """Forgets every id and takes a new chain and root, on which nothing in flight can have been built."""
+        self.chain = self.root = chain
         for gone in list(self.recent):
             self._forget(gone)
         self.settled.clear()

@@ -10,7 +10,8 @@ __all__ = ["Verdict"]
 class Verdict(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """`outcome`: accepted, duplicate or rejected. `seq`, `count`: the first seq and number of events of the
     commit that counts (for a duplicate, of the earlier one). `next_seq`, `chain` (32 bytes): the head right
-    after it. `first`: for a duplicate, the outcome it repeats. `plans`: an accepted commit's, never sent."""
+    after it. `first`: for a duplicate, the outcome it repeats. `epoch`: of a rejected claim or release, while a
+    second copy of it could fit. `plans`: an accepted commit's, never sent."""
 
     outcome: str
     id: str
@@ -22,6 +23,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     chain: bytes = b""
     first: str = ""
     message: str = ""
+    epoch: int = 0
     plans: tuple[Any, ...] = ()
 
     @property

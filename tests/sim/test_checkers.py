@@ -65,7 +65,7 @@ class Run:
         epoch = self.state.claim.epoch + 1
         value = msgspec.json.encode({"epoch": epoch, "owner": owner, "claim": f"id-{number}"})
         ask = Ask(number, owner, KEY, "claim", takeover=takeover, owner=owner)
-        record = Record("claim", f"id-{number}", value, self.state.chain)
+        record = Record("claim", f"id-{number}", value, self.state.root)
         self.write(record, ask, fence_text(epoch, owner, f"id-{number}"))
 
 

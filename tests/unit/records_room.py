@@ -41,11 +41,12 @@ class Writer:
     def claim(self, owner: str, epoch: int | None = None, **changes: Any) -> Record:
         """A claim with the next epoch."""
         claim = Claim(self.state.claim.epoch + 1 if epoch is None else epoch, owner, f"claim-{self.made}", 1000, 5)
-        return self._record("claim", msgspec.json.encode(claim), **changes)
+        content = changes.pop("value", msgspec.json.encode(claim))
+        return self._record("claim", content, **{"prev": self.state.root, **changes})
 
     def release(self, **changes: Any) -> Record:
         """A release of the present claim."""
-        return self._record("release", b"", **{"fence": self.state.fence, **changes})
+        return self._record("release", b"", **{"fence": self.state.fence, "prev": self.state.root, **changes})
 
     def delete(self, **changes: Any) -> Record:
         """A delete that names the open."""

@@ -104,6 +104,33 @@ def test_what_cannot_be_read_is_malformed_and_counted() -> None:
     assert code(Writer(), Writer().open(value=b"{}")) == "malformed"
 
 
+def test_what_cannot_be_read_is_malformed_wherever_it_lies() -> None:
+    absent, present, gone = Writer(), opened(), opened()
+    gone.put(gone.delete())
+    for writer in (absent, present, gone):
+        for junk in (
+            writer.open(value=b"junk"),
+            writer.commit(value=b"junk"),
+            writer.claim("me", value=b"junk"),
+        ):
+            assert code(writer, junk) == "malformed"
+
+
+def test_a_session_header_is_small_and_its_numbers_too() -> None:
+    for header in (
+        b'{"id":"s","createdAt":0,"title":"%b"}' % (b"x" * 70_000),
+        b'{"id":"s","createdAt":%d}' % 2**70,
+        b'{"id":"s","createdAt":0,"delegationDepth":%d}' % 2**70,
+    ):
+        assert code(Writer(), Writer().open(value=header)) == "malformed"
+    for claim in (
+        b'{"epoch":1,"owner":"a","claim":"c","leaseMs":%d}' % 2**70,
+        b'{"epoch":%d,"owner":"a","claim":"c"}' % 2**70,
+        b'{"epoch":1,"owner":"a","claim":"%b"}' % (b"c" * 300),
+    ):
+        assert code(opened(), opened().claim("me", value=claim)) == "malformed"
+
+
 def test_an_unknown_version_parks_the_session_instead_of_guessing() -> None:
     writer = opened()
     with pytest.raises(LedgerError, match="faulted"):

@@ -31,6 +31,7 @@ verdicts = st.builds(
     st.binary(max_size=40),
     names,
     names,
+    st.integers(0, 2**53),
 )
 nodes = st.builds(
     Node,

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from surfacelog.accept import accept
+from surfacelog.entries import read_recent, recent_entry
 from surfacelog.records import (
     EMPTY_FENCE,
     KeyClaim,
@@ -17,6 +19,8 @@ from surfacelog.records import (
     fence_text,
     read_record,
 )
+from surfacelog.snapshot import pieces, restore
+from surfacelog.state import SessionState
 
 TEXTS = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=8)
 
@@ -55,10 +59,59 @@ def test_strange_headers_never_raise(headers: list[tuple[str, bytes]]) -> None:
         [("kind", b"commit"), ("id", b"x"), ("v", b"1"), ("key", b"[1]")],
         [("kind", None), ("id", b"x"), ("v", b"1")],
         [("kind", b"commit"), ("id", b"x"), ("v", b"1"), ("key", b"[" * 5000)],
+        [("kind", b"commit"), ("id", b"x"), ("v", b"1"), ("key", b'["k","r",-1]')],
+        [("kind", b"commit"), ("id", b"x"), ("v", b"1"), ("key", b'["k","r",%d]' % 2**70)],
+        [("kind", b"commit"), ("id", b"x"), ("v", b"1"), ("key", b'["%b","r",0]' % (b"k" * 200))],
+        [("kind", b"commit"), ("id", b"x"), ("v", b"1"), ("seq", b"1" + b"0" * 30)],
+        [("kind", b"commit"), ("id", b"x"), ("v", b"1"), ("seq", b"9007199254740993")],
+        [("kind", b"commit"), ("id", b"x"), ("v", b"1"), ("seq", b"-1")],
+        [("kind", b"commit"), ("id", b"x"), ("v", b"1"), ("seq", b" 1_0")],
+        [("kind", b"commit"), ("id", b"x" * 200), ("v", b"1")],
+        [("kind", b"commit"), ("id", b"x"), ("v", b"1"), ("fence", b"x" * 2000)],
+        [("kind", b"commit"), ("id", b"x"), ("v", b"1"), ("reply", b"x" * 2000)],
+        [("kind", b"commit"), ("id", b"x"), ("v", b"1"), ("prev", b"x" * 2000)],
+        [("kind", b"commit"), ("id", b"x"), ("v", b"1" + b"0" * 30)],
     ],
 )
 def test_headers_that_cannot_be_read_give_nothing(headers: Any) -> None:
     assert read_record(headers, b"") is None
+
+
+def test_a_record_of_a_later_version_is_known_by_that_alone() -> None:
+    record = read_record([("other", b"\xff"), ("v", b"7")], b"x")
+    assert record is not None
+    assert record.v == 7
+
+
+VALUES = [b"", b"junk", b'{"type":"x","seq":0,"time":0,"data":1,"ignorable":true}', b'{"id":"s","createdAt":1}']
+CLAIMS = [b'{"epoch":%d,"owner":"a","claim":"c"}' % epoch for epoch in (1, 2, 2**53, 2**70)]
+INTEGERS = st.one_of(st.integers(-2, 2**80).map(lambda n: b"%d" % n), st.binary(max_size=4))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["open", "commit", "claim", "release", "delete", "x", ""]),
+            st.sampled_from(VALUES + CLAIMS),
+            st.dictionaries(
+                st.sampled_from(["id", "seq", "fence", "reply", "prev"]),
+                st.one_of(INTEGERS, st.binary(max_size=200)),
+            ),
+        ),
+        max_size=6,
+    )
+)
+def test_whatever_lies_in_the_log_its_verdict_can_be_kept(
+    found: list[tuple[str, bytes, dict[str, bytes]]],
+) -> None:
+    state = SessionState()
+    accept(state, Record("open", "o", b'{"id":"s","createdAt":1}'), 0)
+    for offset, (kind, value, headers) in enumerate(found, 1):
+        rooted = {"id": b"%d" % offset, "v": b"1", "kind": kind.encode(), "prev": state.root, **headers}
+        accept(state, read_record(list(rooted.items()), value), offset)
+    for ordinal, verdict in enumerate(state.recent.values()):
+        assert read_recent(*recent_entry(ordinal, verdict)) == (ordinal, verdict)
+    assert pieces(restore(pieces(state))) == pieces(state)
 
 
 def test_a_missing_value_is_an_empty_one() -> None:

@@ -1,9 +1,16 @@
 """The windows of a session: exactly what is kept, and for how long."""
 
+import json
+
+import msgspec
+
+from surfacelog.accept import preview
+from surfacelog.claim import Claim
 from surfacelog.records import KeyClaim
+from surfacelog.snapshot import pieces, restore
 from surfacelog.state import KEYS_MAX, RECENT_MAX, SETTLED_MAX, Changes
 from tests.unit.acts import log, said, user
-from tests.unit.records_room import opened
+from tests.unit.records_room import Writer, opened
 
 
 def test_the_windows_are_those_of_the_first_rules() -> None:
@@ -48,14 +55,96 @@ def test_a_rejection_below_the_head_counts_among_the_newest() -> None:
     assert late.id not in writer.state.recent
 
 
-def test_a_rejected_claim_counts_among_the_newest() -> None:
+def test_a_claim_told_no_stays_so_until_its_epoch_is_gone() -> None:
     writer = opened()
-    stale = writer.claim("me", 9)
+    ahead, next_one = writer.claim("me", 2), writer.claim("me", 3)
+    for record in (ahead, next_one):
+        assert writer.put(record).code == "stale-claim"
+    for _ in range(100):
+        writer.put(writer.release(fence="0:nobody:x"))
+    assert writer.put(writer.claim("other")).outcome == "accepted"
+    assert writer.put(ahead).first == "rejected"
+    assert writer.put(writer.claim("third")).outcome == "accepted"
+    assert ahead.id not in writer.state.recent
+    assert writer.put(ahead).code == "stale-claim"
+    assert writer.put(next_one).first == "rejected"
+    assert writer.state.claim.owner == "third"
+
+
+def test_a_release_told_no_stays_so_until_its_epoch_is_gone() -> None:
+    writer = opened()
+    claim = writer.claim("me")
+    early = writer.release(fence=f"1:me:{json.loads(claim.value)['claim']}")
+    assert writer.put(early).code == "fenced"
+    for _ in range(100):
+        writer.put(writer.release(fence="0:nobody:x"))
+    assert writer.put(claim).outcome == "accepted"
+    assert writer.put(early).outcome != "accepted"
+    assert writer.state.claim.owner == "me"
+
+
+def test_a_claim_below_the_present_epoch_counts_among_the_newest() -> None:
+    writer = opened()
+    writer.put(writer.claim("me"))
+    stale = writer.claim("other", 1)
     writer.put(stale)
     for _ in range(64):
         assert stale.id in writer.state.recent
         writer.put(writer.commit())
     assert stale.id not in writer.state.recent
+    assert writer.put(stale).code == "stale-claim"
+
+
+def test_what_was_refused_before_an_overflow_never_fits_behind_it() -> None:
+    writer = opened()
+    claim = writer.claim("me", 2)
+    writer.put(claim)
+    held = writer.claim("you")
+    writer.put(held)
+    release = writer.release(fence="3:z:y")
+    writer.put(release)
+    while writer.state.recent:
+        writer.put(writer.commit(seq=900))
+    assert not writer.state.refused
+    assert writer.put(claim).code == "stale-claim"
+    # Made anew by the same run, with the same claim id, that claim stands; a release refused before does not.
+    assert writer.put(writer.claim("x", 2)).outcome == "accepted"
+    again = Claim(3, "z", "y")
+    assert writer.put(writer.claim("z", value=msgspec.json.encode(again))).outcome == "accepted"
+    assert writer.state.fence == "3:z:y"
+    assert writer.put(release).code == "fenced"
+    assert writer.put(writer.release()).outcome == "accepted"
+
+
+def test_a_claim_made_before_the_open_never_fits() -> None:
+    writer = Writer()
+    early = writer.claim("me")
+    assert writer.put(early).code == "no-session"
+    writer.put(writer.open())
+    assert writer.put(early).code == "stale-claim"
+    assert writer.put(writer.claim("me")).outcome == "accepted"
+
+
+def test_the_told_chain_is_the_head_also_where_the_windows_overflow() -> None:
+    writer = opened()
+    while len(writer.state.refused) < 250:
+        writer.put(writer.commit(seq=900))
+    foreseen = restore(pieces(writer.state))
+    overflows = 0
+    for _ in range(20):
+        record = writer.commit()
+        planned, told = preview(foreseen, record), writer.put(record)
+        assert told.outcome == "accepted"
+        assert (told.chain, told.next_seq) == (writer.state.chain, writer.state.next_seq)
+        if not planned.chain:
+            # Nobody knows the offset before: a writer that plans ahead has to wait here.
+            overflows += 1
+            assert writer.state.recent == foreseen.recent == {}
+            assert preview(foreseen, writer.commit(prev=b"")).code == "chain-conflict"
+            assert preview(foreseen, writer.claim("me", prev=b"")).code == "stale-claim"
+            break
+        assert planned.chain == told.chain
+    assert overflows == 1
 
 
 def test_too_many_kept_ids_are_dropped_with_a_chain_that_nothing_in_flight_fits() -> None:
