@@ -22,6 +22,7 @@ from projector.metrics import ProjectorMetrics
 from projector.opening import PARTITION, check_place, halt_partition, open_partition
 from projector.parking import park
 from projector.rewrite import Rewrite, rewrite
+from projector.scan import nothing_between
 from projector.session_write import Written, check_session, write_session
 from projector.site import Site
 from projector.staging import StagingLost
@@ -145,7 +146,7 @@ class PartitionProjection:
         """Looks at a quiet partition: raises Moved when its checkpoint is lost or not the one held, else tells
         readers that somebody is there."""
         place = msgspec.structs.replace(self.place, advanced_ms=self.site.now_ms())
-        if place.rebuilding and not await self._read(place.next, 1):
+        if place.rebuilding and await nothing_between(self.site, place.next, place.target):
             # The log's last offsets hold no records.
             place = msgspec.structs.replace(place, next=place.target)
         call = Call()

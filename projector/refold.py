@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from producer.checkpoint import Checkpoint, DirEntry
-from producer.log import LogRecord
+from producer.log import LogRecord, Unavailable
 from producer.state_reader import STATE_SCRIPT, StateView, parse_states, state_request
 from projector.commit import Call
 from projector.delta import Delta, MessageList
 from projector.held import Held
 from projector.opening import check_place
-from projector.scan import session_records
+from projector.scan import session_records, still_there
 from projector.session_write import TailBounds, write_session
 from projector.site import Site
 from projector.staging import STAGE_BYTES_MAX, stage
@@ -78,6 +78,11 @@ class Refold:
                     self.bodies[new.seq] = offload(self.bodies[new.seq], new.offloaded)
 
     @property
+    def reached(self) -> int:
+        """The offset of the newest record that was folded or parked, -1 before the first."""
+        return self.parked[-1] if self.parked else self.state.last
+
+    @property
     def messages(self) -> list[bytes]:
         """The derived messages in surface order."""
         return [self.bodies[node.seq] for node in self.state.surface.entries if not node.empty]
@@ -105,7 +110,7 @@ async def refold_session(
     """Folds the session from its first record up to the checkpoint and writes all of its keys anew. A parked
     session is folded up to where it was parked and no further. `killer`: the offset of a record that kills who
     folds it; its session is parked there. `name`: told each offset before it is folded. Raises Moved when the
-    checkpoint moved meanwhile, CacheUnavailable and Unavailable."""
+    checkpoint moved meanwhile, ProtocolError log-truncated, CacheUnavailable and Unavailable."""
     view = await _look(site, session)
     seen = view.checkpoint
     if seen is None or (seen.next, seen.epoch) != (place.next, place.epoch):
@@ -120,7 +125,7 @@ async def refold_session(
         fault = (entry.code, entry.at) if entry.status == "faulted" else None
         if killer >= 0 and (fault is None or killer < fault[1]):
             fault = ("faulted", killer)
-        await _rewrite(site, call, session, view, entry, place.next, fault, name)
+        await _rewrite(site, call, session, view, entry, place.next, fault, name, entry.last)
     if await call.run(site.cache):
         raise Moved("the checkpoint moved while a session was refolded")
 
@@ -128,10 +133,11 @@ async def refold_session(
 async def retry_session(site: Site, session: bytes) -> DirEntry:
     """Folds a parked session anew, beside a worker that goes on with the others; what the directory says of it
     then (`faulted` when it fails again). Raises `no-session` when no such session is parked, `overloaded` when its
-    records come faster than they are folded, CacheUnavailable and Unavailable."""
+    records come faster than they are folded, `log-truncated`, CacheUnavailable and Unavailable."""
     for _ in range(RETRIES):
         # Asked before the look: what is parked between the two makes the check below fail.
         parked = await site.cache.call("LLEN", site.keys.session(session).parked)
+        newest = int(await site.cache.call("LINDEX", site.keys.session(session).parked, -1) or -1)
         view = await _look(site, session)
         if view.entry is None or view.entry.status != "faulted" or view.checkpoint is None:
             raise ProtocolError("no-session", "no session of this id is parked")
@@ -140,7 +146,8 @@ async def retry_session(site: Site, session: bytes) -> DirEntry:
         call.check(session, "HGET", site.keys.directory, view.entry.encode(), session.decode("ascii"))
         # All records of a parked session go on this list, so an equal length means that none came meanwhile.
         call.check(session, "LLEN", site.keys.session(session).parked, parked)
-        entry = await _rewrite(site, call, session, view, view.entry, view.checkpoint.next, None, None)
+        newest = max(newest, view.entry.last)
+        entry = await _rewrite(site, call, session, view, view.entry, view.checkpoint.next, None, None, newest)
         if not await call.run(site.cache):
             return entry
     raise ProtocolError("overloaded", "the session's records come faster than they are folded; try again later")
@@ -173,10 +180,16 @@ async def _rewrite(
     until: int,
     fault: tuple[str, int] | None,
     name: Name | None,
+    newest: int,
 ) -> DirEntry:
+    """`newest`: a record that was folded or parked before, so the log must still give it."""
     refold = await _fold(site, session, before.first, until, fault, name)
     if refold.fault is not fault:
         refold = await _fold(site, session, before.first, until, refold.fault, name)
+    if refold.reached < newest and await still_there(site, session, newest):
+        raise Unavailable(f"the log told an end before {newest}, which was folded")
+    if refold.reached < newest or (refold.state.status == "absent" and refold.fault is None):
+        raise ProtocolError("log-truncated", "the log no longer gives what was folded of this session")
     held = Held(site.keys.session(session))
     held.pointer = view.meta.get(b"mk", b"")
     state = held.state = refold.state

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from producer.log import LogRecord, Unavailable
 from projector.site import Site
 
-__all__ = ["SCAN_RECORDS", "nothing_between", "session_records"]
+__all__ = ["SCAN_RECORDS", "nothing_between", "session_records", "still_there"]
 
 SCAN_RECORDS = 2000
 
@@ -39,6 +39,12 @@ async def session_records(site: Site, session: bytes, first: int, until: int) ->
             if record.key == session and record.offset < until:
                 yield record
         offset = records[-1].offset + 1
+
+
+async def still_there(site: Site, session: bytes, offset: int) -> bool:
+    """Whether the session's record at `offset` may still be in the log: nothing else stands there."""
+    found = await site.log.read(site.partition, offset, 1, site.timeout_ms)
+    return not found or (found[0].offset == offset and found[0].key == session)
 
 
 async def _end(site: Site) -> int:

@@ -11,7 +11,7 @@ import msgspec
 from producer.state_reader import STATE_SCRIPT, parse_place, parse_states, state_request
 from projector.compare import Shown, compare, read_commits
 from projector.refold import Refold
-from projector.scan import SCAN_RECORDS
+from projector.scan import SCAN_RECORDS, nothing_between
 from projector.site import Site
 from surfacelog.errors import ProtocolError
 
@@ -79,6 +79,9 @@ class Verification:
         while self._folded < until:
             records = await site.log.read(site.partition, self._folded, SCAN_RECORDS, site.timeout_ms)
             if not records:
+                if await nothing_between(site, self._folded, until):
+                    self._folded = until
+                    return
                 raise ProtocolError("log-truncated", f"the log ends before {until}, which the cache has folded")
             for record in records:
                 if record.offset >= until:

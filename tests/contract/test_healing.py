@@ -191,3 +191,90 @@ async def test_a_record_that_is_parked_while_a_retry_begins_is_not_lost(
     await writer.say(key, "four")
     await worker.once()
     await assert_equals_truth(cache, writer, key)
+
+
+def ends_early(log: MemoryLog, end: int) -> None:
+    """As a leader that was just elected: whoever reads is told an early end, and the true one is not told."""
+    read = log.read
+
+    async def early(partition: int, offset: int, records_max: int, timeout_ms: int) -> list[LogRecord]:
+        found = await read(partition, offset, records_max, timeout_ms)
+        return [record for record in found if record.offset < end]
+
+    async def refused(*_: Any) -> dict[int, int]:
+        raise Unavailable("the leader does not know its end")
+
+    log.read = early  # type: ignore[method-assign]
+    log.ends = refused  # type: ignore[method-assign]
+
+
+def recovers(log: MemoryLog) -> None:
+    del log.read, log.ends
+
+
+async def test_a_heal_never_takes_an_early_end_for_the_end(log: MemoryLog, cache: MemoryCache) -> None:
+    writer = LogWriter(log)
+    key = await writer.open("s")
+    for number in range(5):
+        await writer.say(key, str(number))
+    worker = worker_of(log, cache)
+    await worker.once()
+    await lose(cache, log, key)
+    ends_early(log, 3)
+    with pytest.raises(Unavailable):
+        await worker.projections[0].mend()
+    recovers(log)
+    await worker.projections[0].mend()
+    await assert_equals_truth(cache, writer, key)
+
+
+@pytest.mark.parametrize("knows_end", [False, True])
+async def test_a_rebuild_never_skips_what_an_early_end_hides(
+    log: MemoryLog, cache: MemoryCache, knows_end: bool
+) -> None:
+    writer = LogWriter(log)
+    key = await writer.open("s")
+    for number in range(5):
+        await writer.say(key, str(number))
+    worker = worker_of(log, cache)
+    projection = worker._projection(0)  # noqa: SLF001 - a rebuild in its middle
+    await projection.open()
+    await projection.advance(3)
+    ends = log.ends
+    ends_early(log, 3)
+    if knows_end:
+        # It begins to answer, but the log is not read that far yet.
+        told = [3]
+
+        async def knows(*_: Any) -> dict[int, int]:
+            return {0: told.pop(0) if told else (await ends([0], 1000))[0]}
+
+        log.ends = knows  # type: ignore[method-assign]
+        await projection.tick()
+    else:
+        with pytest.raises(Unavailable):
+            await projection.tick()
+    assert projection.place.next == 3
+    recovers(log)
+    await worker.once()
+    await assert_equals_truth(cache, writer, key)
+
+
+async def test_a_rebuild_ends_where_the_last_offsets_hold_no_record(log: MemoryLog, cache: MemoryCache) -> None:
+    writer = LogWriter(log)
+    key = await writer.open("s")
+    worker = worker_of(log, cache)
+    projection = worker._projection(0)  # noqa: SLF001 - a rebuild in its middle
+    at = await writer.say(key, "one")
+    ends = log.ends
+
+    async def later(*asked: Any) -> dict[int, int]:
+        return {0: (await ends(*asked))[0] + 2}
+
+    log.ends = later  # type: ignore[method-assign]
+    await projection.open()
+    await projection.advance(at + 3)
+    assert projection.place.rebuilding
+    await projection.tick()
+    assert not projection.place.rebuilding
+    await assert_equals_truth(cache, writer, key)
