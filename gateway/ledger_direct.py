@@ -118,7 +118,7 @@ class DirectDoor:
 
     async def read(self, session: str, what: What, query: Mapping[str, str | int]) -> bytes:
         """One read."""
-        asked: dict[str, Any] = {"min_seq": query.get("min_seq", 0)}
+        asked: dict[str, Any] = {"min_seq": query.get("min_seq", -1)}
         if "wait_ms" in query:
             asked["wait_ms"] = query["wait_ms"]
         reads, pages = self._services.reads, self._services.pages

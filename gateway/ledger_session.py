@@ -131,7 +131,7 @@ class LedgerSession:
     async def messages(self) -> list[Any]:
         """What the model should see next, decoded. Only what is new is transferred; the list is the caller's
         own."""
-        query: dict[str, str | int] = {"min_seq": self.seq}
+        query = self._not_older()
         if self._messages.token:
             query["after"] = self._messages.token
         found = await self._read("messages", query, Messages)
@@ -153,11 +153,11 @@ class LedgerSession:
 
     async def surface(self) -> list[int]:
         """The seqs of the events that the model sees, in its order."""
-        return (await self._read("surface", {"min_seq": self.seq}, Page)).nodes
+        return (await self._read("surface", self._not_older(), Page)).nodes
 
     async def head(self) -> Head:
         """Where the session stands. Raises `no-session`, `gone`."""
-        found = await self._read("head", {"min_seq": self.seq}, Head)
+        found = await self._read("head", self._not_older(), Head)
         self.saw(found.seq)
         return found
 
@@ -216,13 +216,17 @@ class LedgerSession:
     async def _pages(self, what: What, start: int, stop: int | None) -> AsyncIterator[EventView]:
         at: int | None = start
         while at is not None:
-            query: dict[str, str | int] = {"min_seq": self.seq, "from": at, "limit": PAGE_EVENTS}
+            query = self._not_older() | {"from": at, "limit": PAGE_EVENTS}
             if stop is not None:
                 query["to"] = stop
             page = await self._read(what, query, Page)
             for found in page.events:
                 yield view_of(found)
             at = page.next
+
+    def _not_older(self) -> dict[str, str | int]:
+        """Asks for the newest event that this handle knows of."""
+        return {"min_seq": self.seq - 1} if self.seq else {}
 
     async def _read(self, what: What, query: dict[str, str | int], kind: type[Answer]) -> Answer:
         return read_answer(await self._patiently(lambda: self._door.read(self.id, what, query)), kind)

@@ -34,7 +34,7 @@ class Pages:
         stop: int,
         limit: int,
         *,
-        min_seq: int = 0,
+        min_seq: int = -1,
         wait_ms: int = WAIT_MS,
     ) -> Answer:
         """Events of every type, from seq `start` to before `stop`, at most `limit`."""
@@ -51,12 +51,12 @@ class Pages:
         stop: int,
         limit: int,
         *,
-        min_seq: int = 0,
+        min_seq: int = -1,
         wait_ms: int = WAIT_MS,
     ) -> tuple[View, list[bytes]]:
         """The same page as the events' lines, without gaps from `start` on."""
         found = await self._viewer.reach(
-            tenant, session, EVENTS, _event_keys, [start, stop, limit], lambda _: min_seq, wait_ms / 1000
+            tenant, session, EVENTS, _event_keys, [start, stop, limit], min_seq, wait_ms / 1000
         )
         _, held, entries = found.rest
         if held is not None:
@@ -89,13 +89,13 @@ class Pages:
         stop: int,
         limit: int,
         *,
-        min_seq: int = 0,
+        min_seq: int = -1,
         wait_ms: int = WAIT_MS,
     ) -> Answer:
         """What a person saw, from place `start` of the transcript to before `stop`, at most `limit` events."""
         args = [start, stop, limit, WINDOW_PLACES]
         found = await self._viewer.reach(
-            tenant, session, TRANSCRIPT, _transcript_keys, args, lambda _: min_seq, wait_ms / 1000
+            tenant, session, TRANSCRIPT, _transcript_keys, args, min_seq, wait_ms / 1000
         )
         tail, raw_seqs, held, entries, whole = found.rest
         if not whole:

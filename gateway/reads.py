@@ -50,21 +50,23 @@ class Reads:
         *,
         after: str | None = None,
         known: str | None = None,
-        min_seq: int = 0,
+        min_seq: int = -1,
         wait_ms: int = WAIT_MS,
     ) -> Answer:
         """What the model should see next. `after`: a token; only what is new since then, within one generation.
-        `known`: an If-None-Match header. Raises `malformed` for what is no token, and what `Viewer.reach` does."""
+        `known`: an If-None-Match header. `min_seq`: an event that must be in it. Raises `malformed` for what is no
+        token, and what `Viewer.reach` does."""
         token = read_token(after) if after else None
         etag = known_token(known)
         args: list[Argument] = [*_seen(token), *_same(etag)]
 
-        def wanted(view: View) -> int:
+        def seen(view: View) -> int:
             # A token of another opening says nothing about this one.
-            same = token is not None and token.open_id == view.open_id
-            return max(min_seq, token.seq + 1) if token is not None and same else min_seq
+            return token.seq if token is not None and token.open_id == view.open_id else -1
 
-        found = await self.viewer.reach(tenant, session, MESSAGES, _message_keys, args, wanted, wait_ms / 1000)
+        found = await self.viewer.reach(
+            tenant, session, MESSAGES, _message_keys, args, min_seq, wait_ms / 1000, seen
+        )
         start = found.rest[0]
         now = _token_of(found)
         if start < 0:
@@ -85,19 +87,19 @@ class Reads:
         )
         return Answer(head + b",".join(bodies) + b"]}", found.seq, found.generation, now)
 
-    async def head(self, tenant: str, session: str, *, min_seq: int = 0, wait_ms: int = WAIT_MS) -> Answer:
+    async def head(self, tenant: str, session: str, *, min_seq: int = -1, wait_ms: int = WAIT_MS) -> Answer:
         """Where the session stands."""
         found = await self._session(tenant, session, b"head", min_seq, wait_ms)
         body = msgspec.json.encode(await self._head_of(session, found))
         return Answer(body, found.seq, found.generation, _token_of(found))
 
-    async def session(self, tenant: str, session: str, *, min_seq: int = 0, wait_ms: int = WAIT_MS) -> Answer:
+    async def session(self, tenant: str, session: str, *, min_seq: int = -1, wait_ms: int = WAIT_MS) -> Answer:
         """Header and head."""
         found = await self._session(tenant, session, b"head", min_seq, wait_ms)
         told = await self._head_of(session, found) | {"header": msgspec.Raw(header_of(_fields(found)))}
         return Answer(msgspec.json.encode(told), found.seq, found.generation, _token_of(found))
 
-    async def surface(self, tenant: str, session: str, *, min_seq: int = 0, wait_ms: int = WAIT_MS) -> Answer:
+    async def surface(self, tenant: str, session: str, *, min_seq: int = -1, wait_ms: int = WAIT_MS) -> Answer:
         """The seqs that the model sees, in its order."""
         found = await self._session(tenant, session, b"surface", min_seq, wait_ms)
         meta = _fields(found)
@@ -122,9 +124,7 @@ class Reads:
             raise await self.viewer.damaged(found) from None
 
     async def _session(self, tenant: str, session: str, what: bytes, min_seq: int, wait_ms: int) -> View:
-        return await self.viewer.reach(
-            tenant, session, SESSION, _surface_key, [what], lambda _: min_seq, wait_ms / 1000
-        )
+        return await self.viewer.reach(tenant, session, SESSION, _surface_key, [what], min_seq, wait_ms / 1000)
 
 
 def _message_keys(own: SessionKeys) -> Sequence[bytes]:

@@ -12,8 +12,8 @@ ROOT = "/v1/sessions/{session:str}"
 
 
 def _wish(request: Asked, wait_ms_max: int) -> tuple[int, int]:
-    """(min_seq, wait_ms): the state that the answer must have reached, and how long to wait for it."""
-    return number(request, "min_seq", 0), number(request, "wait_ms", min(WAIT_MS, wait_ms_max), 0, wait_ms_max)
+    """(min_seq, wait_ms): the event that the answer must hold, -1 for none, and how long to wait for it."""
+    return number(request, "min_seq", -1), number(request, "wait_ms", min(WAIT_MS, wait_ms_max), 0, wait_ms_max)
 
 
 def _stated(found: Answer, etag: bool = False) -> Response[bytes]:

@@ -48,6 +48,10 @@ class View(msgspec.Struct, frozen=True, gc=False):
     rest: list[Any]
 
 
+def _nothing(_: View) -> int:
+    return -1
+
+
 class Viewer:
     """Reads through one cache; `ends` tells where the log ends, `news` when a partition went on."""
 
@@ -88,31 +92,40 @@ class Viewer:
         script: Script,
         keys_of: KeysOf,
         args: Sequence[Argument],
-        wanted: Callable[[View], int],
+        min_seq: int,
         wait_s: float,
+        seen: Callable[[View], int] = _nothing,
     ) -> View:
-        """The session as soon as its state is whole and has come to the seq that is `wanted` of it. Raises
-        `rebuilding`, with the present position if there is one, when it has not after `wait_s`, and what `look`
-        raises."""
+        """The session as soon as its state is whole and holds the events `min_seq` and `seen` of it (-1: none).
+        Where `min_seq` is the very next event, it may also be the head that a reader was told: then the state as
+        soon as it has passed the log's end of now. Raises `rebuilding`, with the present position if there is one,
+        when it has not come so far after `wait_s`, and what `look` raises."""
         ask = (tenant, session, script, keys_of, args)
         found, refusal = await self._try(*ask)
-        if found is not None and found.seq >= wanted(found):
+        if found is not None and found.seq > max(min_seq, seen(found)):
             return found
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_s
-        if wait_s > 0:
-            key = record_key(tenant, session)
-            async with self._news.watch(partition_of(key, len(self._keys)), key) as watch:
-                while (left := until - loop.time()) > 0:
-                    await watch.wait(min(POLL_S, left))
-                    found, refusal = await self._try(*ask)
-                    if found is not None and found.seq >= wanted(found):
+        key = record_key(tenant, session)
+        partition = partition_of(key, len(self._keys))
+        end: int | None = None
+        async with self._news.watch(partition, key) as watch:
+            while True:
+                if found is not None and found.seq == min_seq > seen(found):
+                    end = await self._end(partition) if end is None else end
+                    if found.place >= end:
                         return found
+                if (left := until - loop.time()) <= 0:
+                    break
+                await watch.wait(min(POLL_S, left))
+                found, refusal = await self._try(*ask)
+                if found is not None and found.seq > max(min_seq, seen(found)):
+                    return found
         if found is None:
             raise refusal or rebuilding()
         raise ProtocolError(
             "rebuilding",
-            f"the state has not come to seq {wanted(found)} yet; try again",
+            f"the state does not hold event {max(min_seq, seen(found))} yet; try again",
             seq=found.seq,
             generation=found.generation,
         )
@@ -130,6 +143,13 @@ class Viewer:
                 return found
         except TimeoutError:
             raise ProtocolError("rebuilding", "the cache is behind the log; try again") from None
+
+    async def _end(self, partition: int) -> int:
+        try:
+            async with asyncio.timeout(NEGATIVE_WAIT_S):
+                return await self._ends.after_now(partition)
+        except TimeoutError:
+            raise rebuilding() from None
 
     async def _try(
         self, tenant: str, session: str, script: Script, keys_of: KeysOf, args: Sequence[Argument]
@@ -185,6 +205,8 @@ def _judge(key: bytes, partition: int, version: int, seen: list[Any]) -> tuple[i
     if not meta or meta[0] is None:
         if entry is not None and entry.status == "deleted":
             raise _gone()
+        if entry is not None and entry.status == "faulted" and entry.last < 0:
+            raise ProtocolError("faulted", "the session is parked since its first record")
         if seen[2] is not None:
             # The directory knows it, so it is lost here.
             raise Damaged

@@ -22,7 +22,7 @@ def messages(
     /,
     *,
     after: str | None = None,
-    min_seq: int = 0,
+    min_seq: int | None = None,
     wait_ms: int = 0,
     url: str | None = None,
     json: bool = False,
@@ -36,15 +36,17 @@ def messages(
     after
         A token from an earlier answer: print only what is new since.
     min_seq
-        Print nothing older than this seq.
+        The highest seq you have seen: print nothing that lacks this event.
     wait_ms
-        How long to wait for it.
+        How long to wait for it, in ms.
     url
         The server; by default SURFACELOG_URL, else http://127.0.0.1:8750.
     json
         Print the answer's JSON.
     """
-    query: dict[str, str | int] = {"min_seq": min_seq, "wait_ms": wait_ms}
+    query: dict[str, str | int] = {"wait_ms": wait_ms}
+    if min_seq is not None:
+        query["min_seq"] = min_seq
     if after:
         query["after"] = after
     with Remote(url) as remote:
