@@ -12,7 +12,6 @@ from surfacelog.accept import accept
 from surfacelog.errors import LedgerError, ProtocolError
 from surfacelog.keys import session_of
 from surfacelog.records import Record, read_record
-from surfacelog.verdict import Verdict
 
 __all__ = ["DeadLetter", "Fold", "commit_id", "is_ours", "verdict_payload"]
 
@@ -41,7 +40,7 @@ class Fold:
         self.touched: dict[bytes, Held] = {}
         self.moved: set[bytes] = set()
         self.parked: dict[bytes, tuple[DirEntry, list[int]]] = {}
-        self.verdicts: dict[str, list[Verdict]] = defaultdict(list)
+        self.verdicts: dict[str, list[bytes]] = defaultdict(list)
         self.codes: dict[tuple[str, str], int] = defaultdict(int)
         self.dead: list[bytes] = []
         self.records = 0
@@ -81,7 +80,10 @@ class Fold:
         if verdict.code == "malformed":
             self._bury(record, verdict.message)
         if read is not None and read.reply:
-            self.verdicts[read.reply].append(verdict.told())
+            try:
+                self.verdicts[read.reply].append(msgspec.json.encode(verdict.told()))
+            except Exception as error:
+                raise Fault(record.key, record.offset, "faulted", _id(read)) from error
         if record.key not in self.touched:
             self.touched[record.key] = held
             self.values += SESSION_VALUES
@@ -94,7 +96,11 @@ class Fold:
         headers = [(name, (value or b"")[:256]) for name, value in record.headers[:16]]
         value = (record.value or b"")[:DEAD_BYTES_MAX]
         letter = DeadLetter(record.offset, record.time, record.key or b"", headers, value, message)
-        self.dead.append(msgspec.json.encode(letter))
+        try:
+            self.dead.append(msgspec.json.encode(letter))
+        except (ValueError, OverflowError):
+            # Names or words that are no text. It only informs, so it must stop nothing.
+            self.dead.append(msgspec.json.encode(msgspec.structs.replace(letter, headers=[], message="")))
 
 
 def commit_id(record: LogRecord) -> str:
@@ -115,6 +121,6 @@ def _id(read: Record | None) -> str:
     return "" if read is None else read.id
 
 
-def verdict_payload(verdicts: list[Verdict]) -> bytes:
-    """Verdicts as one message to the producer that waits for them."""
-    return msgspec.json.encode(verdicts)
+def verdict_payload(verdicts: list[bytes]) -> bytes:
+    """Encoded verdicts as one message to the producer that waits for them."""
+    return b"[%s]" % b",".join(verdicts)

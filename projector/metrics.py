@@ -26,6 +26,7 @@ class ProjectorMetrics:
             name + "rebuilds", "Partitions whose cache was lost, wholly or in part", registry=own
         )
         self.moved = Counter(name + "checkpoint_mismatches", "Checkpoints that another moved", registry=own)
+        self.failures = Counter(name + "failures", "Errors that nobody foresaw; see the log", registry=own)
         self.parked = Counter(name + "parked_sessions", "Sessions parked after a fault", registry=own)
         self.halted = Gauge(name + "halted_partitions", "Partitions that stand still", registry=own)
         self.held = Gauge(name + "held_sessions", "Session states in memory", registry=own)

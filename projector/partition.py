@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from producer.cache import CacheUnavailable
 from producer.checkpoint import Checkpoint
 from producer.log import LogRecord
 from producer.state_reader import STATE_SCRIPT, parse_place, parse_states, state_request
@@ -27,7 +28,8 @@ from projector.session_write import Written, check_session, write_session
 from projector.site import Site
 from projector.staging import StagingLost
 from projector.states import States
-from projector.trouble import Broken, Fault, Halted, Moved
+from projector.trouble import Broken, Fault, Halted, Moved, Unwritable
+from surfacelog.errors import ProtocolError
 
 __all__ = ["PartitionProjection"]
 
@@ -51,6 +53,7 @@ class PartitionProjection:
         self._metrics = metrics
         self._reached = -1
         self._suspect = -1
+        self._alone = -1
         self._careful = 0
         self._named = -1
         self._target = 0
@@ -77,7 +80,8 @@ class PartitionProjection:
         self._states.drop_partition(self.partition)
 
     async def advance(self, until: int) -> int:
-        """Fetches, folds and commits up to the offset `until` or the log's end; the offset reached."""
+        """Fetches, folds and commits up to the offset `until` or the log's end; the offset reached. Raises as
+        `project`."""
         while self.place.next < until:
             start = self.place.next
             records = await self._read(start, self.site.settings.batch_records)
@@ -93,16 +97,20 @@ class PartitionProjection:
         CacheUnavailable (it is unclear whether the last step was written: open again)."""
         started = asyncio.get_running_loop().time()
         for _ in range(TRIES):
-            todo = await self._following(records)
-            if not todo:
-                break
+            todo: list[LogRecord] = []
             try:
+                todo = await self._following(records)
+                if not todo:
+                    break
                 await self._project(todo)
             except Broken as broken:
                 await self._heal(broken.sessions)
             except Halted as halt:
                 await halt_partition(self.site, self.place, halt)
                 raise
+            except Unwritable:
+                self.drop()
+                self._alone = todo[-1].offset
             except Fault as fault:
                 self.drop()
                 if fault.offset != todo[0].offset:
@@ -144,9 +152,9 @@ class PartitionProjection:
 
     async def tick(self) -> None:
         """Looks at a quiet partition: raises Moved when its checkpoint is lost or not the one held, else tells
-        readers that somebody is there."""
+        readers that somebody is there. Raises Halted when the log lost what comes next."""
         place = msgspec.structs.replace(self.place, advanced_ms=self.site.now_ms())
-        if place.rebuilding and await nothing_between(self.site, place.next, place.target):
+        if place.rebuilding and await self._is_done():
             # The log's last offsets hold no records.
             place = msgspec.structs.replace(place, next=place.target)
         call = Call()
@@ -157,6 +165,14 @@ class PartitionProjection:
             self.drop()
             raise Moved("a look found another checkpoint")
         self.place = place
+
+    async def _is_done(self) -> bool:
+        try:
+            return await nothing_between(self.site, self.place.next, self.place.target)
+        except ProtocolError as error:
+            halt = Halted(error.code, error.message)
+            await halt_partition(self.site, self.place, halt)
+            raise halt from None
 
     async def mend(self) -> None:
         """Folds those sessions anew that a reader or a writer found damaged, and that are. Raises as `project`."""
@@ -171,13 +187,16 @@ class PartitionProjection:
 
     async def _read(self, offset: int, records_max: int) -> list[LogRecord]:
         site = self.site
-        return await site.log.read(site.partition, offset, records_max, site.timeout_ms)
+        try:
+            return await site.log.read(site.partition, offset, records_max, site.timeout_ms)
+        except ProtocolError as error:
+            raise Halted(error.code, error.message) from None
 
     async def _project(self, records: Sequence[LogRecord]) -> None:
         held = await self._load(records)
         fold = Fold()
         for record in records:
-            if fold.records and (self._careful or record.offset == self._suspect or record.key is None):
+            if fold.records and self._is_apart(record):
                 await self._commit(fold)
                 fold = Fold()
             if self._careful:
@@ -192,6 +211,11 @@ class PartitionProjection:
             await self._commit(fold)
         self._states.trim()
         self._metrics.held.set(len(self._states))
+
+    def _is_apart(self, record: LogRecord) -> bool:
+        """Whether what came before the record must be written before it is folded."""
+        offset = record.offset
+        return bool(self._careful) or offset == self._suspect or offset <= self._alone or record.key is None
 
     async def _load(self, records: Sequence[LogRecord]) -> dict[bytes, Held | None]:
         """The states of all sessions of these records, from memory or from the cache."""
@@ -232,8 +256,13 @@ class PartitionProjection:
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:
-            rewrites = await self._rewrites(fold)
-            call, written, place = self._call(fold, rewrites)
+            try:
+                rewrites = await self._rewrites(fold)
+                call, written, place = self._call(fold, rewrites)
+            except (Broken, CacheUnavailable):
+                raise
+            except Exception as error:
+                raise self._unwritable(fold) from error
             failed = set(await call.run(self.site.cache))
         except BaseException:
             self.drop()
@@ -251,6 +280,13 @@ class PartitionProjection:
         self._reached = place.next
         self._suspect = -1
         self._count(fold, loop.time() - started)
+
+    def _unwritable(self, fold: Fold) -> Exception:
+        """What was folded cannot be put into a call. Of one record alone it is known whose fault that is."""
+        if fold.records == 1 and fold.touched:
+            (session,) = fold.touched
+            return Fault(session, fold.last, "faulted", fold.commit)
+        return Unwritable()
 
     async def _rewrites(self, fold: Fold) -> dict[bytes, Rewrite]:
         found: dict[bytes, Rewrite] = {}

@@ -1,10 +1,12 @@
 """One session folded anew from the log, when its keys are damaged; all other sessions stay as they are."""
 
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from producer.cache import CacheUnavailable
 from producer.checkpoint import Checkpoint, DirEntry
 from producer.log import LogRecord, Unavailable
 from producer.state_reader import STATE_SCRIPT, StateView, parse_states, state_request
@@ -15,7 +17,7 @@ from projector.opening import check_place
 from projector.scan import session_records, still_there
 from projector.session_write import TailBounds, write_session
 from projector.site import Site
-from projector.staging import STAGE_BYTES_MAX, stage
+from projector.staging import STAGE_BYTES_MAX, StagingLost, stage
 from projector.trouble import Moved
 from surfacelog.accept import accept
 from surfacelog.derive import offload
@@ -27,6 +29,7 @@ from surfacelog.state import Changes, SessionState
 
 __all__ = ["Refold", "refold_session", "retry_session"]
 
+logger = logging.getLogger(__name__)
 RETRIES = 5
 
 Name = Callable[[int], Awaitable[None]]
@@ -109,8 +112,9 @@ async def refold_session(
 ) -> None:
     """Folds the session from its first record up to the checkpoint and writes all of its keys anew. A parked
     session is folded up to where it was parked and no further. `killer`: the offset of a record that kills who
-    folds it; its session is parked there. `name`: told each offset before it is folded. Raises Moved when the
-    checkpoint moved meanwhile, ProtocolError log-truncated, CacheUnavailable and Unavailable."""
+    folds it; its session is parked there. `name`: told each offset before it is folded. A session that the log
+    no longer gives, or that cannot be written, is parked as it is. Raises Moved when the checkpoint moved
+    meanwhile, CacheUnavailable and Unavailable."""
     view = await _look(site, session)
     seen = view.checkpoint
     if seen is None or (seen.next, seen.epoch) != (place.next, place.epoch):
@@ -125,7 +129,16 @@ async def refold_session(
         fault = (entry.code, entry.at) if entry.status == "faulted" else None
         if killer >= 0 and (fault is None or killer < fault[1]):
             fault = ("faulted", killer)
-        await _rewrite(site, call, session, view, entry, place.next, fault, name, entry.last)
+        try:
+            await _rewrite(site, call, session, view, entry, place.next, fault, name, entry.last)
+        except (Moved, Unavailable, CacheUnavailable):
+            raise
+        except StagingLost:
+            raise Moved("a message list was lost while a session was refolded") from None
+        except Exception as error:
+            code = error.code if isinstance(error, LedgerError) else "faulted"
+            logger.exception("session %s is parked: it cannot be folded anew", session.decode("ascii", "replace"))
+            call = _strand(site, place, session, entry, code)
     if await call.run(site.cache):
         raise Moved("the checkpoint moved while a session was refolded")
 
@@ -151,6 +164,16 @@ async def retry_session(site: Site, session: bytes) -> DirEntry:
         if not await call.run(site.cache):
             return entry
     raise ProtocolError("overloaded", "the session's records come faster than they are folded; try again later")
+
+
+def _strand(site: Site, place: Checkpoint, session: bytes, before: DirEntry, code: str) -> Call:
+    """Parks the session as it is: what its keys still hold may be all that is left of it."""
+    call = Call()
+    check_place(call, site.keys, place)
+    if before.status != "faulted":
+        entry = msgspec.structs.replace(before, status="faulted", code=code, at=place.next)
+        call.write("HSET", site.keys.directory, (session, entry.encode()))
+    return call
 
 
 async def _look(site: Site, session: bytes) -> StateView:

@@ -1,6 +1,6 @@
 """What can come between a projection and its cache or its log."""
 
-__all__ = ["Broken", "Fault", "Halted", "Moved"]
+__all__ = ["Broken", "Fault", "Halted", "Moved", "Unwritable"]
 
 
 class Moved(Exception):
@@ -13,6 +13,10 @@ class Broken(Exception):
     def __init__(self, sessions: set[bytes]) -> None:
         super().__init__(", ".join(session.decode("ascii", "replace") for session in sorted(sessions)))
         self.sessions = sessions
+
+
+class Unwritable(Exception):
+    """Something among the records folded together cannot be written: fold them one by one to see which."""
 
 
 class Fault(Exception):

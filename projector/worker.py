@@ -89,7 +89,9 @@ class Worker:
             # The log no longer has what comes next: opening the partition anew looks at it closely.
             partition = error.detail.get("partition")
             if partition not in self.projections:
-                raise
+                logger.exception("the log refuses a fetch, and not for a partition of this worker")
+                await asyncio.sleep(self.settings.fetch_wait_ms / 1000)
+                return False
             self._later(consumer, partition, error)
             return True
         self._forget(batch)
@@ -157,11 +159,10 @@ class Worker:
         except Halted as halt:
             consumer.pause(partition)
             self._halt(partition, halt)
-        except (Moved, Unavailable, CacheUnavailable) as error:
+        except Exception as error:
             self._later(consumer, partition, error)
         else:
             self._retry_at.pop(partition, None)
-            self._backoff_ms.pop(partition, None)
             self._halted.discard(partition)
             self.metrics.halted.set(len(self._halted))
             self._moved_at[partition] = asyncio.get_running_loop().time()
@@ -180,7 +181,7 @@ class Worker:
             consumer.pause(partition)
             projection.drop()
             self._halt(partition, halt)
-        except (Moved, Unavailable, CacheUnavailable) as error:
+        except Exception as error:
             self._later(consumer, partition, error)
         else:
             self._backoff_ms.pop(partition, None)
@@ -216,8 +217,15 @@ class Worker:
             if quiet_s >= self.settings.idle_ms / 1000:
                 await projection.tick()
             await projection.mend()
-        except (Moved, Unavailable, CacheUnavailable) as error:
+        except Halted as halt:
+            consumer.pause(partition)
+            projection.drop()
+            self._halt(partition, halt)
+        except Exception as error:
             self._later(consumer, partition, error)
+        else:
+            if end == projection.place.next:
+                self._backoff_ms.pop(partition, None)
 
     def _later(self, consumer: LogConsumer, partition: int, error: Exception) -> None:
         consumer.pause(partition)
@@ -226,6 +234,10 @@ class Worker:
         # Another worker's progress is nothing to wait for; only what repeats is.
         self._backoff_ms[partition] = min(backoff_ms * 2, self.settings.backoff_ms_max)
         self._retry_at[partition] = asyncio.get_running_loop().time() + backoff_ms / 1000
+        if not isinstance(error, (Moved, Unavailable, CacheUnavailable)):
+            # A fault of one partition must not stop the others.
+            self.metrics.failures.inc()
+            logger.error("partition %d met what nobody foresaw", partition, exc_info=error)
         logger.warning(
             "partition %d is paused for %d ms: %s: %s", partition, backoff_ms, type(error).__name__, error
         )
