@@ -133,7 +133,7 @@ def _claim(state: SessionState, record: Record, offset: int) -> Verdict:
     if missing is not None:
         return missing
     if not _rooted(state, record):
-        return _rejected(state, record, offset, "stale-claim")
+        return _rejected(state, record, offset, "chain-conflict")
     if claim.epoch != state.claim.epoch + 1 or state.forking:
         return _rejected(state, record, offset, "stale-claim", epoch=claim.epoch)
     state.claim = claim
@@ -145,7 +145,7 @@ def _release(state: SessionState, record: Record, offset: int) -> Verdict:
     if missing is not None:
         return missing
     if not _rooted(state, record):
-        return _rejected(state, record, offset, "fenced")
+        return _rejected(state, record, offset, "chain-conflict")
     if record.fence != state.fence or not state.claim.owner:
         # It fits as soon as the claim that it gives up is accepted, and until the next one is.
         epoch = epoch_of(record.fence)

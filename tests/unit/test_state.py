@@ -106,13 +106,13 @@ def test_what_was_refused_before_an_overflow_never_fits_behind_it() -> None:
     while writer.state.recent:
         writer.put(writer.commit(seq=900))
     assert not writer.state.refused
-    assert writer.put(claim).code == "stale-claim"
+    assert writer.put(claim).code == "chain-conflict"
     # Made anew by the same run, with the same claim id, that claim stands; a release refused before does not.
     assert writer.put(writer.claim("x", 2)).outcome == "accepted"
     again = Claim(3, "z", "y")
     assert writer.put(writer.claim("z", value=msgspec.json.encode(again))).outcome == "accepted"
     assert writer.state.fence == "3:z:y"
-    assert writer.put(release).code == "fenced"
+    assert writer.put(release).code == "chain-conflict"
     assert writer.put(writer.release()).outcome == "accepted"
 
 
@@ -121,7 +121,7 @@ def test_a_claim_made_before_the_open_never_fits() -> None:
     early = writer.claim("me")
     assert writer.put(early).code == "no-session"
     writer.put(writer.open())
-    assert writer.put(early).code == "stale-claim"
+    assert writer.put(early).code == "chain-conflict"
     assert writer.put(writer.claim("me")).outcome == "accepted"
 
 
@@ -141,7 +141,7 @@ def test_the_told_chain_is_the_head_also_where_the_windows_overflow() -> None:
             overflows += 1
             assert writer.state.recent == foreseen.recent == {}
             assert preview(foreseen, writer.commit(prev=b"")).code == "chain-conflict"
-            assert preview(foreseen, writer.claim("me", prev=b"")).code == "stale-claim"
+            assert preview(foreseen, writer.claim("me", prev=b"")).code == "chain-conflict"
             break
         assert planned.chain == told.chain
     assert overflows == 1
