@@ -1,17 +1,28 @@
 """One atomic step of a projection: checks, then writes, in one script call.
 
-Nothing here knows what is projected. The Lua file says what may be checked and written.
+Nothing here knows what is projected. The Lua file says what may be checked and written. Where there is too much
+for one call the values go ahead into keys that nobody reads, and the call that follows shows all of it at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Any
 
 import msgspec
 
 from producer.cache import Argument, Cache, Script, TwinData
+from projector.delta import MessageList
+from projector.staging import stage
 
-__all__ = ["COMMIT_SCRIPT", "Call"]
+__all__ = ["COMMIT_SCRIPT", "PARTITION", "Call"]
+
+# The owner of checks that concern the partition; a record key always has a slash.
+PARTITION = b"*"
+# What one call carries; what is more goes before it, into keys that nobody reads.
+VALUES_MAX = 950
+BYTES_MAX = 1 << 20
+PART_BYTES = 1 << 18
+STAGEABLE = frozenset({"RPUSH", "HSET", "HDEL", "APPEND", "SET"})
 
 
 class Call:
@@ -21,8 +32,8 @@ class Call:
         self._keys: dict[bytes, int] = {}
         self._checks: list[tuple[str, int, str | bool, str | int | bool]] = []
         self._owners: list[bytes] = []
-        self._writes: list[tuple[str | int, ...]] = []
-        self._values: list[Argument] = []
+        # The command, its key's number, and either values or what else the script is told.
+        self._writes: list[tuple[str, int, Sequence[Argument], tuple[int | str, ...]]] = []
 
     def _key(self, name: bytes) -> int:
         return self._keys.setdefault(name, len(self._keys) + 1)
@@ -38,25 +49,70 @@ class Call:
 
     def write(self, command: str, key: bytes, values: Sequence[Argument] = ()) -> None:
         """`command` on `key` with `values`, once all checks hold."""
-        first = len(self._values) + 2
-        self._values += values
-        self._writes.append((command, self._key(key), first, len(self._values) + 1))
+        self._writes.append((command, self._key(key), values, ()))
 
     def copy(self, key: bytes, source: bytes, first: int, last: int) -> None:
         """Pushes the items `first` to `last` of the list `source` to the list `key`."""
-        self._writes.append(("COPY", self._key(key), self._key(source), first, last))
+        self._writes.append(("COPY", self._key(key), (), (self._key(source), first, last)))
 
     def publish(self, channel: bytes, payload: bytes) -> None:
         """Sends `payload` on a sharded channel of the same slot."""
-        first = len(self._values) + 2
-        self._values += (channel, payload)
-        self._writes.append(("SPUBLISH", 0, first, first + 1))
+        self._writes.append(("SPUBLISH", 0, (channel, payload), ()))
 
-    async def run(self, cache: Cache) -> list[bytes]:
-        """The owners of the checks that failed (then nothing was written); raises CacheUnavailable."""
-        program = msgspec.msgpack.encode((self._checks, self._writes))
-        failed = await cache.run(COMMIT_SCRIPT, list(self._keys), [program, *self._values])
+    async def run(self, cache: Cache, nonce: Callable[[], str] | None = None) -> list[bytes]:
+        """The owners of the checks that failed (then nothing was written). A call that is too large is staged if
+        there is a `nonce` to name the keys with. Raises CacheUnavailable, or StagingLost: nothing was written."""
+        if nonce is not None:
+            await self._lighten(cache, nonce)
+        values: list[Argument] = []
+        writes: list[tuple[str | int, ...]] = []
+        for command, key, own, rest in self._writes:
+            if rest:
+                writes.append((command, key, *rest))
+                continue
+            writes.append((command, key, len(values) + 2, len(values) + 1 + len(own)))
+            values += own
+        program = msgspec.msgpack.encode((self._checks, writes))
+        failed = await cache.run(COMMIT_SCRIPT, list(self._keys), [program, *values])
         return [self._owners[int(number) - 1] for number in failed]
+
+    async def _lighten(self, cache: Cache, nonce: Callable[[], str]) -> None:
+        """Stages the heaviest writes until the rest is small enough for one call."""
+        weights = [(len(values), _size_bytes(values)) for _, _, values, _ in self._writes]
+        count, size_bytes = sum(weight[0] for weight in weights), sum(weight[1] for weight in weights)
+        if count <= VALUES_MAX and size_bytes <= BYTES_MAX:
+            return
+        names = list(self._keys)
+        heaviest = sorted(range(len(weights)), key=lambda place: -max(weights[place][0], weights[place][1] >> 10))
+        for place in heaviest:
+            command, key, values, rest = self._writes[place]
+            if rest or command not in STAGEABLE:
+                continue
+            parts = _parts(command, values)
+            staged = b"%s:%s" % (names[key - 1], nonce().encode())
+            await stage(cache, staged, staged, MessageList([parts]))
+            self.check(PARTITION, "LLEN", staged, len(parts))
+            # A list that takes the place of a deleted one is renamed, whatever its length.
+            fresh = command == "RPUSH" and any(
+                other[0] == "DEL" and other[1] == key for other in self._writes[:place]
+            )
+            told = (self._key(staged),) if fresh else (self._key(staged), command, len(parts))
+            self._writes[place] = ("TAKE" if fresh else "FEED", key, (), told)
+            count, size_bytes = count - weights[place][0], size_bytes - weights[place][1]
+            if count <= VALUES_MAX and size_bytes <= BYTES_MAX:
+                return
+
+
+def _size_bytes(values: Sequence[Argument]) -> int:
+    return sum(len(value) if isinstance(value, bytes) else 8 for value in values)
+
+
+def _parts(command: str, values: Sequence[Argument]) -> list[bytes]:
+    """The values as items of a list; a string in pieces, since it may be larger than a call."""
+    texts = [value if isinstance(value, bytes) else b"%d" % value for value in values]
+    if command not in ("APPEND", "SET"):
+        return texts
+    return [text[at : at + PART_BYTES] for text in texts for at in range(0, len(text), PART_BYTES)]
 
 
 def _twin(data: TwinData, keys: Sequence[bytes], args: Sequence[Argument]) -> Any:
@@ -70,16 +126,29 @@ def _twin(data: TwinData, keys: Sequence[bytes], args: Sequence[Argument]) -> An
     if failed:
         return failed
     for command, key, *rest in writes:
+        name = keys[key - 1] if key else b""
         if command == "COPY":
             source, first, last = rest
             items = data.call("LRANGE", keys[source - 1], first, last)
             if items:
-                data.call("RPUSH", keys[key - 1], *items)
-        elif key == 0:
+                data.call("RPUSH", name, *items)
+        elif command in ("FEED", "TAKE"):
+            _feed(data, name, keys[rest[0] - 1], rest[1] if command == "FEED" else "RPUSH")
+        elif not key:
             data.call(command, *args[rest[0] - 1 : rest[1]])
         else:
-            data.call(command, keys[key - 1], *args[rest[0] - 1 : rest[1]])
+            data.call(command, name, *args[rest[0] - 1 : rest[1]])
     return failed
+
+
+def _feed(data: TwinData, key: bytes, source: bytes, command: str) -> None:
+    items = data.call("LRANGE", source, 0, -1)
+    data.call("DEL", source)
+    if command == "SET":
+        data.call("DEL", key)
+    if command in ("APPEND", "SET"):
+        items = [b"".join(items)]
+    data.call("APPEND" if command == "SET" else command, key, *items)
 
 
 def _answer(data: TwinData, command: str, key: bytes, field: str | bool) -> Any:

@@ -25,6 +25,11 @@ class MessageList(msgspec.Struct, frozen=True):
         return sum(piece[1] - piece[0] + 1 if isinstance(piece, tuple) else len(piece) for piece in self.pieces)
 
     @property
+    def new_count(self) -> int:
+        """How many of its messages are new."""
+        return sum(len(piece) for piece in self.pieces if isinstance(piece, list))
+
+    @property
     def size_bytes(self) -> int:
         """The size of its new messages."""
         return sum(sum(map(len, piece)) for piece in self.pieces if isinstance(piece, list))

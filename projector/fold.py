@@ -68,6 +68,11 @@ class Fold:
         self.commit = _id(read)
         self.time_ms = record.time
 
+    def is_full(self, values_max: int, size_bytes_max: int) -> bool:
+        """Whether one more record, of the size that they have here, would be too much for a call."""
+        share = 1 + 1 / max(self.records, 1)
+        return self.values * share >= values_max or self.size_bytes * share >= size_bytes_max
+
     def _accept(self, record: LogRecord, read: Record | None, held: Held) -> None:
         assert record.key is not None
         try:

@@ -7,17 +7,15 @@ import msgspec
 
 from producer.checkpoint import Checkpoint
 from producer.state_reader import STATE_SCRIPT, parse_place, state_request
-from projector.commit import Call
+from projector.commit import PARTITION, Call
 from projector.fold import commit_id
 from projector.site import Site
 from projector.trouble import Halted, Moved
 from surfacelog.errors import ProtocolError
 from surfacelog.keys import PartitionKeys
 
-__all__ = ["PARTITION", "check_place", "halt_partition", "open_partition", "restart_partition"]
+__all__ = ["check_place", "halt_partition", "open_partition", "restart_partition"]
 
-# The owner of checks that concern the partition; a record key always has a slash.
-PARTITION = b"*"
 TRIES = 5
 
 

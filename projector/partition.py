@@ -14,13 +14,13 @@ from producer.checkpoint import Checkpoint
 from producer.log import LogRecord
 from producer.state_reader import STATE_SCRIPT, parse_place, parse_states, state_request
 from projector.careful import fears_a_crash, name_record, park_named
-from projector.commit import Call
+from projector.commit import PARTITION, Call
 from projector.delta import changed_delta
 from projector.fold import Fold, is_ours, verdict_payload
 from projector.healing import Healing
 from projector.held import Held
 from projector.metrics import ProjectorMetrics
-from projector.opening import PARTITION, check_place, halt_partition, open_partition
+from projector.opening import check_place, halt_partition, open_partition
 from projector.parking import park
 from projector.rewrite import Rewrite, rewrite
 from projector.scan import nothing_between
@@ -204,7 +204,7 @@ class PartitionProjection:
                 self._named = record.offset
                 self.place = await name_record(self.site, self.place, record.offset)
             fold.take(record, held[record.key] if record.key is not None else None)
-            if fold.values >= self.site.settings.call_values or fold.size_bytes >= self.site.settings.call_bytes:
+            if fold.is_full(self.site.settings.call_values, self.site.settings.call_bytes):
                 await self._commit(fold)
                 fold = Fold()
         if fold.records:
@@ -263,7 +263,10 @@ class PartitionProjection:
                 raise
             except Exception as error:
                 raise self._unwritable(fold) from error
-            failed = set(await call.run(self.site.cache))
+            failed = set(await call.run(self.site.cache, self.site.nonce))
+        except StagingLost:
+            self.drop()
+            raise Moved("what was staged for a commit is not there any more") from None
         except BaseException:
             self.drop()
             raise

@@ -3,6 +3,7 @@
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -17,7 +18,7 @@ from projector.opening import check_place
 from projector.scan import session_records, still_there
 from projector.session_write import TailBounds, write_session
 from projector.site import Site
-from projector.staging import STAGE_BYTES_MAX, StagingLost, stage
+from projector.staging import STAGE_BYTES_MAX, STAGE_VALUES_MAX, StagingLost, stage
 from projector.trouble import Moved
 from surfacelog.accept import accept
 from surfacelog.derive import offload
@@ -139,7 +140,11 @@ async def refold_session(
             code = error.code if isinstance(error, LedgerError) else "faulted"
             logger.exception("session %s is parked: it cannot be folded anew", session.decode("ascii", "replace"))
             call = _strand(site, place, session, entry, code)
-    if await call.run(site.cache):
+    try:
+        failed = await call.run(site.cache, site.nonce)
+    except StagingLost:
+        raise Moved("what was staged of a session is not there any more") from None
+    if failed:
         raise Moved("the checkpoint moved while a session was refolded")
 
 
@@ -161,8 +166,9 @@ async def retry_session(site: Site, session: bytes) -> DirEntry:
         call.check(session, "LLEN", site.keys.session(session).parked, parked)
         newest = max(newest, view.entry.last)
         entry = await _rewrite(site, call, session, view, view.entry, view.checkpoint.next, None, None, newest)
-        if not await call.run(site.cache):
-            return entry
+        with suppress(StagingLost):
+            if not await call.run(site.cache, site.nonce):
+                return entry
     raise ProtocolError("overloaded", "the session's records come faster than they are folded; try again later")
 
 
@@ -225,7 +231,7 @@ async def _rewrite(
         pointer = b"%d:%s" % (state.surface.content_generation, site.nonce().encode())
         assert delta.rebuilt is not None
         staged = None
-        if delta.rebuilt.size_bytes > STAGE_BYTES_MAX:
+        if delta.rebuilt.size_bytes > STAGE_BYTES_MAX or delta.rebuilt.new_count > STAGE_VALUES_MAX:
             own = held.own
             staged = await stage(site.cache, own.messages + pointer, own.messages + held.pointer, delta.rebuilt)
         entry = write_session(call, session, held, delta, site.bounds, pointer, staged).entry

@@ -8,7 +8,7 @@ import msgspec
 from producer.cache import Cache
 from projector.delta import MessageList, message_list, nodes_before, offloaded_seqs
 from projector.held import Held
-from projector.staging import STAGE_BYTES_MAX, StagingLost, stage
+from projector.staging import STAGE_BYTES_MAX, STAGE_VALUES_MAX, StagingLost, stage
 from surfacelog.derive import offload
 from surfacelog.surface import Plan
 
@@ -45,7 +45,7 @@ async def rewrite(cache: Cache, held: Held, plans: Sequence[Plan], nonce: str) -
     wanted = message_list(before, after, bodies)
     pointer = b"%d:%s" % (held.state.surface.content_generation, nonce.encode())
     # What is copied is at most all that the old list holds.
-    if held.message_bytes + wanted.size_bytes <= STAGE_BYTES_MAX:
+    if held.message_bytes + wanted.size_bytes <= STAGE_BYTES_MAX and wanted.new_count <= STAGE_VALUES_MAX:
         return Rewrite(wanted, pointer, None)
     own = held.own
     staged = await stage(cache, own.messages + pointer, own.messages + held.pointer, wanted)

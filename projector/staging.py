@@ -10,7 +10,7 @@ from typing import Any
 from producer.cache import Argument, Cache, Script, TwinData
 from projector.delta import MessageList
 
-__all__ = ["STAGE_BYTES_MAX", "STAGE_SCRIPT", "StagingLost", "stage"]
+__all__ = ["STAGE_BYTES_MAX", "STAGE_SCRIPT", "STAGE_VALUES_MAX", "StagingLost", "stage"]
 
 # A megabyte holds up neighbours on the same server for some 4 ms.
 STAGE_BYTES_MAX = 1 << 20

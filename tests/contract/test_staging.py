@@ -1,0 +1,108 @@
+"""However much one step writes, no call is large, and nothing of it is seen before the last call."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from producer.cache import Argument, Cache, Script
+from producer.memory_cache import MemoryCache
+from producer.memory_log import MemoryLog, MemoryTopic
+from producer.redis_cache import open_redis
+from projector.settings import ProjectorSettings
+from projector.worker import Worker
+from surfacelog.session import draft
+from tests.logwriter import LogWriter, user
+from tests.projection_reader import assert_equals_truth, partition_keys, view_of
+
+EVENTS = 10_000
+
+
+@pytest.fixture(params=["memory", "redis", "cluster"])
+async def cache(request: pytest.FixtureRequest) -> AsyncIterator[Cache]:
+    if request.param == "memory":
+        yield MemoryCache()
+        return
+    url = request.getfixturevalue("redis" if request.param == "redis" else "redis_cluster")
+    client = await open_redis(url if isinstance(url, str) else url.url)
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+def log(unique: str) -> MemoryLog:
+    return MemoryLog(MemoryTopic(partitions=1, topic=unique))
+
+
+async def calls_of(cache: Cache, log: MemoryLog, key: bytes) -> list[tuple[str, int, int, int]]:
+    """Projects; (script, values, bytes, seq that is shown just before) of every call."""
+    calls: list[tuple[str, int, int, int]] = []
+    run = cache.run
+
+    async def watched(script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> Any:
+        if script.name in ("commit", "stage"):
+            shown = await run_view()
+            size_bytes = sum(len(arg) for arg in args if isinstance(arg, bytes))
+            calls.append((script.name, len(args), size_bytes, shown))
+        return await run(script, keys, args)
+
+    async def run_view() -> int:
+        cache.run = run  # type: ignore[method-assign]
+        try:
+            view = await view_of(cache, log, key)
+        finally:
+            cache.run = watched  # type: ignore[method-assign]
+        return -1 if view.state is None else view.state.next_seq
+
+    cache.run = watched  # type: ignore[method-assign]
+    try:
+        await Worker(log, cache, ProjectorSettings()).once()
+    finally:
+        cache.run = run  # type: ignore[method-assign]
+    return calls
+
+
+async def test_a_commit_of_ten_thousand_events_is_written_in_small_calls(cache: Cache, log: MemoryLog) -> None:
+    writer = LogWriter(log)
+    key = await writer.open("s")
+    await writer.say(key, "before")
+    await Worker(log, cache, ProjectorSettings()).once()
+    await writer.commit(key, *(user(f"event {number}") for number in range(EVENTS)))
+    calls = await calls_of(cache, log, key)
+    assert max(values for _, values, _, _ in calls) < 1000
+    assert max(size_bytes for _, _, size_bytes, _ in calls) <= 1 << 20
+    assert {shown for _, _, _, shown in calls} == {1}
+    await assert_equals_truth(cache, writer, key)
+    await writer.say(key, "after")
+    await Worker(log, cache, ProjectorSettings()).once()
+    await assert_equals_truth(cache, writer, key)
+
+
+async def test_a_long_session_is_folded_anew_in_small_calls(cache: Cache, log: MemoryLog) -> None:
+    writer = LogWriter(log)
+    key = await writer.open("s")
+    for _ in range(2):
+        headers = (draft("request/header", {"header": {"tools": [tool(n)]}}) for n in range(600))
+        await writer.commit(key, *headers, *(user("x" * 90) for _ in range(EVENTS - 600)))
+    for number in range(100):
+        await writer.say(key, str(number))
+    await Worker(log, cache, ProjectorSettings()).once()
+    await assert_equals_truth(cache, writer, key)
+    keys = partition_keys(log, key)
+    await cache.call("DEL", keys.session(key).surface)
+    await cache.call("HSET", keys.damaged, key, b"1")
+    calls = await calls_of(cache, log, key)
+    assert len(calls) > 20
+    assert max(values for _, values, _, _ in calls) < 1000
+    assert max(size_bytes for _, _, size_bytes, _ in calls) <= (1 << 20) + 100_000
+    assert {shown for _, _, _, shown in calls} == {-1}
+    await assert_equals_truth(cache, writer, key)
+    await writer.say(key, "after")
+    await Worker(log, cache, ProjectorSettings()).once()
+    await assert_equals_truth(cache, writer, key)
+    for piece in ("transcript", "offsets", "headers", "tools"):
+        assert await cache.call("PTTL", getattr(keys.session(key), piece)) == -1, piece
+
+
+def tool(number: int) -> dict[str, Any]:
+    return {"name": f"tool{number}", "description": "does it", "parameters": {"type": "object"}}
