@@ -38,6 +38,9 @@ def export_log(session: str, file: Path | None = None, /, *, url: str | None = N
             except OSError as error:
                 raise Refused("usage", f"{file} cannot be written: {error.strerror}") from None
             print(f"{file}: {count} events")
+    if known := header.get("vocabulary"):
+        options = " ".join(f"--vocabulary {kind}" for kind in known)
+        print(f"note: a stored log cannot say which types are its own; import it with {options}", file=sys.stderr)
     return 0
 
 

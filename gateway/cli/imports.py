@@ -27,6 +27,7 @@ def import_log(
     *,
     session: str | None = None,
     batch: int = BATCH_EVENTS,
+    vocabulary: list[str] | None = None,
     url: str | None = None,
     json: bool = False,
 ) -> int:
@@ -42,6 +43,8 @@ def import_log(
         The new session's id; by default the log's own.
     batch
         How many events one append holds.
+    vocabulary
+        A log-only type of the log's own that the new session knows; may be given several times.
     url
         The server; by default SURFACELOG_URL, else http://127.0.0.1:8750.
     json
@@ -55,7 +58,7 @@ def import_log(
     assert stored.header is not None
     name = session if session is not None else stored.header.id
     with Remote(url) as remote:
-        done = _open(remote, name, stored.header)
+        done = _open(remote, name, stored.header, vocabulary or [])
         appended = _copy(remote, name, stored, done, max(1, batch), shown=not json and sys.stderr.isatty())
     told = {"session": name, "events": stored.next_seq, "appended": appended, "skipped": done}
     notices = [notice.text for notice in stored.notices]
@@ -68,12 +71,12 @@ def import_log(
     return 0
 
 
-def _open(remote: Remote, name: str, header: Header) -> int:
+def _open(remote: Remote, name: str, header: Header, vocabulary: list[str]) -> int:
     """Makes the session, or finds how far an earlier import came; the next seq."""
     wish: dict[str, Any] = msgspec.to_builtins(header)
     for decided in ("version", "rules", "inheritedEventCount"):
         wish.pop(decided, None)
-    wish |= {"id": name, "contract": header.contract, "checks": "surface"}
+    wish |= {"id": name, "contract": header.contract, "checks": "surface", "vocabulary": vocabulary}
     try:
         remote.send("POST", "/v1/sessions", body=msgspec.json.encode(wish))
     except Refused as refusal:

@@ -102,6 +102,20 @@ def test_an_exported_session_is_imported_again_as_it_was(server: ServerProcess, 
     assert headers[0] | {"id": second} == headers[1]
 
 
+def test_a_session_with_types_of_its_own_is_moved_by_naming_them_again(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    own, file = {"id": "own", "vocabulary": ["x/one", "x/two"]}, tmp_path / "own.jsonl"
+    assert httpx.post(f"{server.url}/v1/sessions", json=own).status_code == 201
+    assert httpx.post(f"{server.url}/v1/sessions/own/events", json={"type": "x/two", "data": 1}).status_code == 201
+    told = surfacelog(server, "export", "own", str(file)).stderr
+    assert "type-unknown" in surfacelog(server, "import", str(file), "--session", "lacking").stderr
+    options = told.split("import it with ")[1].split()
+    assert options == ["--vocabulary", "x/one", "--vocabulary", "x/two"]
+    assert surfacelog(server, "import", str(file), "--session", "moved", *options).returncode == 0
+    assert httpx.get(f"{server.url}/v1/sessions/moved/head").json()["seq"] == 1
+
+
 def test_a_broken_off_import_goes_on_where_it_stopped(server: ServerProcess, tmp_path: Path) -> None:
     lines = [json.dumps({"type": "session", "version": 4, "id": "x", "createdAt": 1, "cwd": "/"})]
     lines += [json.dumps(user(str(seq)) | {"seq": seq, "time": seq}) for seq in range(40)]
