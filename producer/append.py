@@ -63,6 +63,7 @@ class AppendIntent:
     without one the commit passes only while nobody holds the session."""
 
     __slots__ = ("_drafts", "_expected_seq", "_fence", "_key", "_request", "_since")
+    certain = False
 
     def __init__(
         self,

@@ -32,6 +32,8 @@ class ClaimIntent:
     `takeover`; an earlier run of the same owner is superseded."""
 
     __slots__ = ("_claim_id", "_lease_ms", "_owner", "_takeover", "claim")
+    # The log compares epochs; that nobody holds the session is ours to know.
+    certain = True
 
     def __init__(self, owner: str, claim_id: str, *, takeover: bool = False, lease_ms: int = 0) -> None:
         if not 0 < len(owner.encode("utf-8", "surrogatepass")) <= OWNER_BYTES_MAX:
@@ -70,6 +72,7 @@ class ReleaseIntent:
     """Gives up the claim that `fence` names."""
 
     __slots__ = ("_fence",)
+    certain = False
 
     def __init__(self, fence: str) -> None:
         self._fence = fence
@@ -89,6 +92,7 @@ class DeleteIntent:
     """Ends a session for good; its id is never used again."""
 
     __slots__ = ()
+    certain = False
 
     def record(self, state: SessionState, record_id: str, now_ms: int, reply: str) -> Record:
         """The delete record; it names the open that it ends."""

@@ -48,6 +48,7 @@ class CopyIntent:
     """A piece of the copy: lines from seq `seq` on, exactly as the parent holds them."""
 
     __slots__ = ("_fence", "_lines", "_open_id", "_seq")
+    certain = False
 
     def __init__(self, open_id: str, seq: int, lines: Sequence[bytes]) -> None:
         self._open_id = open_id

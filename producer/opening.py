@@ -25,6 +25,7 @@ class OpenIntent:
     """`open_id` makes a repeat harmless: an open of the same id is the same opening, whoever sends it again."""
 
     __slots__ = ("_header", "_open_id")
+    certain = False
 
     def __init__(self, header: Header, open_id: str) -> None:
         self._header = header

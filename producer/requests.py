@@ -43,7 +43,10 @@ class Asks(Protocol):
 
 
 class Intent(Protocol):
-    """What a request wants to write. Made anew for every attempt, on the state that the one before will leave."""
+    """What a request wants to write. Made anew for every attempt, on the state that the one before will leave.
+    `certain`: whether it must be made on what is certain, because the log does not check all that it relies on."""
+
+    certain: bool
 
     def record(self, state: SessionState, record_id: str, now_ms: int, reply: str) -> Record:
         """The record to write next; raises LedgerError when the state or the request itself forbids it."""

@@ -193,6 +193,8 @@ class SessionWriter:
             if not request.open:
                 self._queue.popleft().give_up()
                 continue
+            if request.intent.certain and len(self._flight):
+                return
             if self._judge(request) is not None:
                 return
             self._queue.popleft()

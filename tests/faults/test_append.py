@@ -310,6 +310,22 @@ async def test_a_commit_never_overtakes_the_open_of_its_session(room: Room):
     assert [(await work).seq for work in appending] == list(range(5))
 
 
+@simulated()
+async def test_a_claim_waits_until_it_is_certain_that_nobody_holds_the_session(room: Room):
+    """The log compares epochs only: a claim that overtook the release it was planned on would be a takeover."""
+    await (await room.producer()).create(T, header("s"))
+    weather = Weather()
+    producer = await room.producer(weather)
+    held = await producer.claim(T, "s", "alice")
+    weather.fates, weather.produced = [ProduceFault(land_ms=200)], 0
+    releasing = asyncio.ensure_future(producer.release(T, "s", held.fence))
+    claiming = asyncio.ensure_future(producer.claim(T, "s", "bob"))
+    await asyncio.sleep(0.1)
+    assert weather.produced == 1
+    await releasing
+    assert (await claiming).epoch == 2
+
+
 async def backlog(room: Room) -> tuple[int, int, set[str]]:
     """Ten seconds without a fold at 60 % of its speed, clients that try again: (acknowledged, records, codes)."""
     room.fold_delay_s, room.fold_records_max = 0.02, 4  # 200 records a second
