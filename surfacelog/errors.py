@@ -59,6 +59,7 @@ CONTRACT_CODES: Mapping[str, str] = {
     "system-head-protected": "the system prompt at the head is replaced only by another, and alone",
     "call-unknown": "a tool/result answers no open call",
     "call-duplicate": "an assistant/message makes a call whose id is open already or used twice in it",
+    "calls-too-many": "more tool calls would be open at once than a session that checks pairs keeps",
     "call-shadowed": "a replace shadows a call that is still open",
     "pair-split": "a replace separates a call from its result",
 }

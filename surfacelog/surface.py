@@ -3,6 +3,7 @@
 `plan` decides and changes nothing; `apply` and `revert` carry a plan out and take it back.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NoReturn
 
@@ -33,12 +34,14 @@ Decision = tuple[Node, int, tuple[Node, ...], Calls | None]
 
 class Surface:
     """All that the contract's rules need to know of a session. Append-only traffic costs O(1) per event and
-    never copies the node list. `open_calls`: call id -> seq of the assistant message that made it, in order."""
+    never copies the node list. `open_calls`: call id -> seq of the assistant message that made it, in order; empty
+    unless pairs are checked."""
 
     __slots__ = (
         "_checked",
         "_contract",
         "_entries",
+        "_pair_sizes",
         "_paired",
         "_plain",
         "_seqs",
@@ -73,6 +76,8 @@ class Surface:
         self.content_generation = 0
         self.message_count = 0
         self.open_calls: dict[str, int] = {}
+        # Pair's number -> how many of its nodes are here, so that a replace need not look at all of them.
+        self._pair_sizes: Counter[int] = Counter()
         self.headers: dict[int, ToolTable] = {}
 
     @classmethod
@@ -96,6 +101,7 @@ class Surface:
         surface.replace_generation = replace_generation
         surface.content_generation = content_generation
         surface.message_count = sum(not node.empty for node in surface._entries)
+        surface._pair_sizes = Counter(node.answers for node in surface._entries if node.answers >= 0)
         surface.open_calls = dict(open_calls)
         surface.headers = dict(headers)
         return surface
@@ -168,7 +174,7 @@ class Surface:
         made: tuple[str, ...] = ()
         if kind == "tool/result":
             digest, call = read_result(data, message, contract.strict, self._checked)
-        elif kind == "assistant/message" and "tool-call" in kinds:
+        elif self._paired and kind == "assistant/message" and "tool-call" in kinds:
             made = calls_of(blocks)
         if contract.strict and self._checked:
             rules.check_local(kind, data, message, blocks, kinds)
@@ -190,9 +196,9 @@ class Surface:
 
     def _append(self, seq: int, kind: str, made: tuple[str, ...], call: str) -> Placing:
         if made:
-            return -1, (), seq, (self.open_calls, open_calls(self.open_calls, made, seq, self._paired))
-        if kind == "tool/result" and (self.open_calls or self._paired):
-            return -1, (), *close_call(self.open_calls, call, self._paired)
+            return -1, (), seq, open_calls(self.open_calls, made, seq)
+        if self._paired and kind == "tool/result":
+            return -1, (), *close_call(self.open_calls, call)
         return -1, (), -1, None
 
     def _replace(
@@ -207,10 +213,10 @@ class Surface:
         if made and len(removed) == 1 and same_calls(made, removed[0]):
             return position, removed, removed[0].answers, None
         if self._paired:
-            check_pairs(removed, position, self._entries, self.open_calls)
+            check_pairs(removed, self._pair_sizes, self.open_calls)
         if not made:
             return position, removed, -1, None
-        return position, removed, seq, (self.open_calls, open_calls(self.open_calls, made, seq, self._paired))
+        return position, removed, seq, open_calls(self.open_calls, made, seq)
 
     def advance_all(self, events: Iterable[Checked]) -> Iterator[int]:
         """Advances over the events; gives the seqs of those that were appended to the surface."""
@@ -248,6 +254,8 @@ class Surface:
     def _put(self, node: Node, position: int, removed: tuple[Node, ...]) -> None:
         if not node.empty:
             self.message_count += 1
+        if self._paired:
+            self._count_pairs((node,), removed)
         if position < 0:
             self._entries.append(node)
             self._seqs.append(node.seq)
@@ -286,6 +294,8 @@ class Surface:
             self.open_calls = plan.calls[0]
         if plan.added is not None:
             self.message_count -= not plan.added.empty
+            if self._paired:
+                self._count_pairs(plan.removed, (plan.added,))
             if plan.op == "append":
                 self._entries.pop()
                 self._seqs.pop()
@@ -300,6 +310,17 @@ class Surface:
             self.content_generation -= 1
         elif plan.header is not None:
             del self.headers[plan.seq]
+
+    def _count_pairs(self, added: Iterable[Node], removed: Iterable[Node]) -> None:
+        sizes = self._pair_sizes
+        for node in added:
+            if node.answers >= 0:
+                sizes[node.answers] += 1
+        for node in removed:
+            if node.answers >= 0:
+                sizes[node.answers] -= 1
+                if not sizes[node.answers]:
+                    del sizes[node.answers]
 
     def _splice(self, position: int, count: int, nodes: tuple[Node, ...]) -> None:
         self._entries[position : position + count] = nodes

@@ -7,6 +7,7 @@ import pytest
 from surfacelog.errors import ContractError
 from surfacelog.events import Draft, encode_line, read_event
 from surfacelog.node import Plan
+from surfacelog.pairs import OPEN_CALLS_CHARS_MAX, OPEN_CALLS_MAX
 from surfacelog.session import draft
 from surfacelog.surface import Surface
 from tests.unit.acts import TOOL, assistant, header, image, log, offload, result, said, user
@@ -66,6 +67,24 @@ def test_a_call_id_is_open_once() -> None:
     assert refused(surface, assistant("b", "b")) == "call-duplicate"
     put(surface, result("a"), assistant("a"))
     assert surface.open_calls == {"a": 2}
+
+
+def test_open_calls_are_bounded_where_they_are_kept() -> None:
+    many = [f"c{number}" for number in range(OPEN_CALLS_MAX + 1)]
+    surface = paired(assistant(*many[:1000]))
+    assert refused(surface, assistant(*many[1000:])) == "calls-too-many"
+    put(surface, assistant(*many[1000:-1]))
+    assert len(surface.open_calls) == OPEN_CALLS_MAX
+    assert refused(surface, assistant("d")) == "calls-too-many"
+    put(surface, result("c0"), assistant("d"))
+    assert refused(paired(), assistant("x" * OPEN_CALLS_CHARS_MAX, "y")) == "calls-too-many"
+
+
+def test_calls_are_neither_kept_nor_bounded_when_pairs_are_not_checked() -> None:
+    surface = Surface()
+    put(surface, assistant(*map(str, range(5000))), assistant("x" * 100_000), result("1"))
+    assert surface.open_calls == {}
+    assert all(node.answers == -1 and not node.calls for node in surface.entries)
 
 
 @pytest.mark.parametrize("end", ["step/end", "turn/end", "step/start", "turn/start"])
