@@ -57,9 +57,9 @@ class Client:
             await chance.choices(
                 (
                     *(self._write, self._burst, self._hedge, self._repeat, self._misuse, self._read),
-                    *(self._claim, self._release, self._doze, self._delete, self._fork),
+                    *(self._claim, self._release, self._relay, self._doze, self._delete, self._fork),
                 ),
-                (44, 12, 5, 5, 1, 16, 6, 5, 6, 1, 2),
+                (44, 12, 5, 5, 1, 16, 6, 3, 3, 6, 1, 2),
             )[0]()
             if chance.random() < (0.1 if self.world.temper.busy else 0.3):
                 await asyncio.sleep(chance.random() * chance.choice((0.01, 0.1, 0.6)))
@@ -167,6 +167,14 @@ class Client:
             answer = await self.attempt(ask)
             if answer.outcome == "accepted":
                 self.fence = None
+
+    async def _relay(self) -> None:
+        """Lets go, and somebody else claims before that is decided."""
+        if self.fence is not None:
+            other = Client(self.world, self.cluster, f"{self.name}r", self.key)
+            await asyncio.gather(
+                self._release(), other.attempt(other.world.asks.plain(other.name, self.key, "claim"))
+            )
 
     async def _delete(self) -> None:
         await self.attempt(self.world.asks.plain(self.name, self.key, "delete"))

@@ -33,7 +33,11 @@ def deserved(history: History | None, ask: Ask, code: str, end_before: int, end_
     for offset, record in later:
         if offset >= end_after:
             break
+        chain = state.chain
         verdict = accept(state, record, offset)
+        if state.chain != chain and verdict.outcome != "accepted" and code == "chain-conflict":
+            # The windows overflowed: nothing that was on its way fits any more.
+            return True
         overtaken = record is not None and verdict.outcome == "accepted" and code in _RACES.get(record.kind, ())
         if overtaken or _refuses(state, ask, code):
             return True
