@@ -316,6 +316,8 @@ class PartitionProjection:
             if state.status == "absent":
                 continue
             check_session(call, session, held)
+            entry = None if held.entry is None else held.entry.encode()
+            call.check(session, "HGET", keys.directory, entry, session.decode("ascii"))
             delta = changed_delta(state, state.drain())
             made = rewrites.get(session)
             pointer = held.pointer or b"0:%s" % self.site.nonce().encode()

@@ -326,3 +326,24 @@ async def test_parked_sessions_are_listed_with_what_waits_for_them(log: MemoryLo
     await writer.say(key, "waits")
     await worker_of(log, cache).once()
     assert await parked_sessions(log, cache) == [Parked("t", "strange", 0, "faulted", at, 2)]
+
+
+async def test_a_session_that_somebody_else_parked_is_not_written_over(log: MemoryLog, cache: MemoryCache) -> None:
+    writer = LogWriter(log)
+    key = await writer.open("s")
+    await writer.say(key, "one")
+    worker = worker_of(log, cache)
+    await worker.once()
+    projection = worker.projections[0]
+    keys = partition_keys(log, key)
+    entry = (await view_of(cache, log, key)).entry
+    assert entry is not None
+    at = await writer.say(key, "two")
+    parked = msgspec.structs.replace(entry, status="faulted", code="faulted", at=at)
+    await cache.call("HSET", keys.directory, key, parked.encode())
+    await projection.project(await log.read(0, at, 10, 1000))
+    view = await view_of(cache, log, key)
+    assert view.entry == parked
+    assert view.state is not None
+    assert view.state.next_seq == 1
+    assert [int(offset) for offset in await cache.call("LRANGE", keys.session(key).parked, 0, -1)] == [at]
