@@ -11,8 +11,10 @@ from gateway.ledger_http import HttpDoor
 from gateway.ledger_session import LedgerSession
 from gateway.services import services_for
 from gateway.settings import GatewaySettings
+from producer.limits import AppendLimits
 from producer.memory_cache import MemoryCache
 from producer.memory_log import MemoryLog
+from producer.producer import Producer
 from surfacelog.errors import ProtocolError
 from tests.contract.gateway_room import refusal, said, user
 from tests.contract.ledger_room import Room, open_room
@@ -37,6 +39,9 @@ class Pair(httpx.AsyncBaseTransport):
     def catch_up(self) -> None:
         """The older cache shows what the ledger's own does now."""
         self.older.restore(self.room.cache.snapshot())
+        for key in self.older.data.keys():
+            if key.endswith(b":lock"):
+                self.older.data.call("DEL", key)
 
     async def append(self, *texts: str) -> dict[str, int | str]:
         """Through the gateway that is up to date."""
@@ -53,10 +58,12 @@ class Pair(httpx.AsyncBaseTransport):
 @pytest.fixture
 async def pair() -> AsyncIterator[Pair]:
     async with open_room() as room:
-        producer, older = await room.producer(), MemoryCache()
+        older = MemoryCache()
+        behind = Producer(MemoryLog(room.topic), older, AppendLimits(), mint_id=room.mint)
+        await behind.start()
         made = [
             services_for(GatewaySettings(), MemoryLog(room.topic), cache, producer, now_ms=lambda: 0)
-            for cache in (room.cache, older)
+            for cache, producer in ((room.cache, await room.producer()), (older, behind))
         ]
         pair = Pair(room, older, [httpx.ASGITransport(create_app(one)) for one in made])  # type: ignore[arg-type]
         await pair.clients[0].post("/v1/sessions", json={"id": "s", "checks": "surface"})
@@ -65,6 +72,7 @@ async def pair() -> AsyncIterator[Pair]:
         yield pair
         for services in made:
             await services.close()
+        await behind.close()
 
 
 async def test_a_reader_that_asks_for_nothing_is_shown_the_older_state(pair: Pair) -> None:
@@ -113,6 +121,23 @@ async def test_a_token_of_an_append_or_of_a_read_is_never_answered_with_less(pai
     pair.catch_up()
     assert said((await pair.read("messages", after=written)).json()["messages"]) == ["0", "1", "2"]
     assert (await pair.read("messages", after=read)).json()["messages"] == []
+
+
+async def test_no_refusal_is_given_by_a_state_that_is_behind_the_log(pair: Pair) -> None:
+    await pair.append("2")
+    await pair.clients[0].post("/v1/sessions", json={"id": "young"})
+    replace = user("x", surfaceOp={"op": "replace", "startSeq": 2, "endSeq": 2}, sourceEventSeqs=[2])
+    # The older state would say replace-not-earlier, seq-conflict and no-session.
+    for session, event, query in (
+        ("s", replace, {}),
+        ("s", user("x"), {"expectedSeq": 3}),
+        ("young", user("x"), {}),
+    ):
+        params = {"timeoutMs": 100} | query
+        answer = await pair.clients[1].post(f"/v1/sessions/{session}/events", json=event, params=params)
+        refusal(answer, 503, "rebuilding")
+    refusal(await pair.clients[1].get("/v1/sessions/young/head", params={"wait_ms": 0}), 503, "rebuilding")
+    assert (await pair.clients[0].post("/v1/sessions/s/events", json=replace)).json()["seq"] == 3
 
 
 async def test_our_client_never_goes_back_whichever_gateway_answers(
