@@ -24,9 +24,20 @@ NO_LENGTHS = (0,) * 9
 class Held:
     """`pointer`: `<content generation>:<nonce>` of the messages list. `lengths`: as `state_reader.LENGTHS`.
     `tail`: the lengths of the event lines in the tail. `message_bytes`: at least the size of all messages.
-    `meta`: as it was written last."""
+    `meta`: as it was written last. `tables`: a rough size of the tool tables, bytes."""
 
-    __slots__ = ("digests", "entry", "lengths", "message_bytes", "meta", "own", "pointer", "state", "tail")
+    __slots__ = (
+        "digests",
+        "entry",
+        "lengths",
+        "message_bytes",
+        "meta",
+        "own",
+        "pointer",
+        "state",
+        "tables",
+        "tail",
+    )
 
     def __init__(self, own: SessionKeys, state: SessionState | None = None) -> None:
         self.own = own
@@ -37,7 +48,9 @@ class Held:
         self.lengths: tuple[int, ...] = NO_LENGTHS
         self.tail: deque[int] = deque()
         self.message_bytes = 0
-        self.digests = {table.digest for table in self.state.surface.headers.values()}
+        self.digests: set[str] = set()
+        self.tables = 0
+        self.weigh_tables({table.digest for table in self.state.surface.headers.values()})
         self.meta: dict[bytes, bytes] = {}
 
     @classmethod
@@ -55,8 +68,16 @@ class Held:
     @property
     def weight(self) -> int:
         """A rough size in memory, bytes."""
-        state = self.state
-        return 6000 + 250 * len(state.surface.entries) + 500 * (len(state.recent) + len(state.keys))
+        state, surface = self.state, self.state.surface
+        windows = 500 * (len(state.recent) + len(state.keys))
+        return 6000 + 250 * len(surface.entries) + windows + 150 * len(surface.open_calls) + self.tables
+
+    def weigh_tables(self, digests: set[str]) -> None:
+        """`digests` name all tool tables that the state holds now."""
+        self.digests = digests
+        headers = self.state.surface.headers
+        tables = {table.digest: table for table in headers.values()}.values()
+        self.tables = 150 * len(headers) + sum(300 + 150 * len(table.tools) for table in tables)
 
     def fields(self, pointer: bytes, lengths: Sequence[int], message_bytes: int) -> dict[bytes, bytes]:
         """The whole `meta` hash."""

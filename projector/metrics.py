@@ -1,5 +1,7 @@
 """What the projector counts, for Prometheus."""
 
+from contextlib import suppress
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 __all__ = ["ProjectorMetrics"]
@@ -27,9 +29,20 @@ class ProjectorMetrics:
         )
         self.moved = Counter(name + "checkpoint_mismatches", "Checkpoints that another moved", registry=own)
         self.failures = Counter(name + "failures", "Errors that nobody foresaw; see the log", registry=own)
-        self.parked = Counter(name + "parked_sessions", "Sessions parked after a fault", registry=own)
+        self.parks = Counter(name + "parks", "Times that a session was parked after a fault", registry=own)
+        self.parked = Gauge(name + "parked_sessions", "Sessions parked now", ["partition"], registry=own)
         self.halted = Gauge(name + "halted_partitions", "Partitions that stand still", registry=own)
         self.held = Gauge(name + "held_sessions", "Session states in memory", registry=own)
         self.stage_seconds = Histogram(
-            name + "stage_seconds", "Time of each stage", ["stage"], buckets=_STAGE_BUCKETS, registry=own
+            name + "stage_seconds",
+            "Time of fetch, load, fold and write",
+            ["stage"],
+            buckets=_STAGE_BUCKETS,
+            registry=own,
         )
+
+    def forget(self, partition: int) -> None:
+        """The partition is another worker's from now on."""
+        for gauge in (self.lag_records, self.lag_seconds, self.parked):
+            with suppress(KeyError):
+                gauge.remove(str(partition))

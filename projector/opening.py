@@ -69,6 +69,7 @@ async def restart_partition(site: Site, before: Checkpoint | None) -> bool:
         call.check(PARTITION, "HGET", keys.checkpoint, b"%d" % before.next, "next")
     call.write("DEL", keys.checkpoint)
     call.write("DEL", keys.directory)
+    call.write("DEL", keys.faulted)
     call.write("SETNX", keys.serving, (keys.version,))
     call.write("HSET", keys.checkpoint, made.fields())
     return not await call.run(site.cache)

@@ -32,6 +32,7 @@ async def park(site: Site, place: Checkpoint, fault: Fault) -> Checkpoint:
     call = Call()
     check_place(call, site.keys, place)
     call.write("HSET", site.keys.directory, (fault.session, entry.encode()))
+    call.write("HSET", site.keys.faulted, (fault.session, b"1"))
     call.write("RPUSH", site.keys.session(fault.session).parked, (fault.offset,))
     call.write("HSET", site.keys.checkpoint, moved.fields())
     if await call.run(site.cache):

@@ -70,7 +70,7 @@ class PartitionProjection:
             self.place = await name_record(self.site, self.place, -1)
         elif self.place.naming >= 0:
             self.place = await park_named(self.site, self.place)
-            self._metrics.parked.inc()
+            self._metrics.parks.inc()
         self._careful = self.site.settings.batch_records if fears_a_crash(self.place) else 0
         self._reached = self.place.next
         return self.place.next
@@ -117,7 +117,7 @@ class PartitionProjection:
                     self._suspect = fault.offset
                     continue
                 self.place = await park(self.site, self.place, fault)
-                self._metrics.parked.inc()
+                self._metrics.parks.inc()
         else:
             raise Moved("its sessions break as fast as they are healed")
         self._measure(len(records), asyncio.get_running_loop().time() - started)
@@ -175,7 +175,8 @@ class PartitionProjection:
             raise halt from None
 
     async def mend(self) -> None:
-        """Folds those sessions anew that a reader or a writer found damaged, and that are. Raises as `project`."""
+        """Folds those sessions anew that a reader or a writer found damaged, and that are; counts those that are
+        parked. Raises as `project`."""
         told: dict[bytes, bytes] = await self.site.cache.call("HGETALL", self.keys.damaged)
         for session in told:
             names, args = state_request(self.keys, [(session, b"")])
@@ -184,6 +185,8 @@ class PartitionProjection:
             if not parse_states(answer, [None])[0].whole:
                 await self._heal({session})
             await self.site.cache.call("HDEL", self.keys.damaged, session)
+        parked = await self.site.cache.call("HLEN", self.keys.faulted)
+        self._metrics.parked.labels(str(self.partition)).set(parked)
 
     async def _read(self, offset: int, records_max: int) -> list[LogRecord]:
         site = self.site
@@ -193,22 +196,23 @@ class PartitionProjection:
             raise Halted(error.code, error.message) from None
 
     async def _project(self, records: Sequence[LogRecord]) -> None:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
         held = await self._load(records)
-        fold = Fold()
+        fold, began = Fold(), loop.time()
+        self._metrics.stage_seconds.labels("load").observe(began - started)
         for record in records:
             if fold.records and self._is_apart(record):
-                await self._commit(fold)
-                fold = Fold()
+                fold, began = await self._commit(fold, began)
             if self._careful:
                 self._careful -= 1
                 self._named = record.offset
                 self.place = await name_record(self.site, self.place, record.offset)
             fold.take(record, held[record.key] if record.key is not None else None)
             if fold.is_full(self.site.settings.call_values, self.site.settings.call_bytes):
-                await self._commit(fold)
-                fold = Fold()
+                fold, began = await self._commit(fold, began)
         if fold.records:
-            await self._commit(fold)
+            await self._commit(fold, began)
         self._states.trim()
         self._metrics.held.set(len(self._states))
 
@@ -251,10 +255,12 @@ class PartitionProjection:
             self.drop()
             raise Moved(f"the checkpoint is {place}, not at {self.place.next}")
 
-    async def _commit(self, fold: Fold) -> None:
-        """Writes what was folded, in one step. On any failure nothing held is trusted any more."""
+    async def _commit(self, fold: Fold, began: float) -> tuple[Fold, float]:
+        """Writes what was folded since the time `began`, in one step; a new fold and its beginning. On any failure
+        nothing held is trusted any more."""
         loop = asyncio.get_running_loop()
         started = loop.time()
+        self._metrics.stage_seconds.labels("fold").observe(started - began)
         try:
             try:
                 rewrites = await self._rewrites(fold)
@@ -282,7 +288,9 @@ class PartitionProjection:
         self.place = place
         self._reached = place.next
         self._suspect = -1
-        self._count(fold, loop.time() - started)
+        ended = loop.time()
+        self._count(fold, ended - started)
+        return Fold(), ended
 
     def _unwritable(self, fold: Fold) -> Exception:
         """What was folded cannot be put into a call. Of one record alone it is known whose fault that is."""
@@ -316,8 +324,8 @@ class PartitionProjection:
             if state.status == "absent":
                 continue
             check_session(call, session, held)
-            entry = None if held.entry is None else held.entry.encode()
-            call.check(session, "HGET", keys.directory, entry, session.decode("ascii"))
+            known = None if held.entry is None else held.entry.encode()
+            call.check(session, "HGET", keys.directory, known, session.decode("ascii"))
             delta = changed_delta(state, state.drain())
             made = rewrites.get(session)
             pointer = held.pointer or b"0:%s" % self.site.nonce().encode()
@@ -361,7 +369,7 @@ class PartitionProjection:
         metrics = self._metrics
         metrics.batches.inc()
         metrics.records.inc(fold.records)
-        metrics.stage_seconds.labels("commit").observe(elapsed_s)
+        metrics.stage_seconds.labels("write").observe(elapsed_s)
         for (outcome, code), count in fold.codes.items():
             metrics.verdicts.labels(outcome, code).inc(count)
         if fold.time_ms:

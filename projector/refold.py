@@ -138,7 +138,8 @@ async def refold_session(
             raise Moved("a message list was lost while a session was refolded") from None
         except Exception as error:
             code = error.code if isinstance(error, LedgerError) else "faulted"
-            logger.exception("session %s is parked: it cannot be folded anew", session.decode("ascii", "replace"))
+            fields = {"partition": site.partition, "session": session.decode("ascii", "replace"), "code": code}
+            logger.exception("a session is parked: it cannot be folded anew", extra=fields)
             call = _strand(site, place, session, entry, code)
     try:
         failed = await call.run(site.cache, site.nonce)
@@ -179,6 +180,7 @@ def _strand(site: Site, place: Checkpoint, session: bytes, before: DirEntry, cod
     if before.status != "faulted":
         entry = msgspec.structs.replace(before, status="faulted", code=code, at=place.next)
         call.write("HSET", site.keys.directory, (session, entry.encode()))
+        call.write("HSET", site.keys.faulted, (session, b"1"))
     return call
 
 
@@ -239,6 +241,9 @@ async def _rewrite(
         code, offset = refold.fault
         entry = msgspec.structs.replace(entry, status="faulted", code=code, at=offset)
         call.write("RPUSH", held.own.parked, refold.parked)
+        call.write("HSET", site.keys.faulted, (session, b"1"))
+    else:
+        call.write("HDEL", site.keys.faulted, (session,))
     call.write("HSET", site.keys.directory, (session, entry.encode()))
     return entry
 

@@ -61,12 +61,9 @@ class Written(msgspec.Struct, frozen=True):
         """The call succeeded."""
         held = self.held
         held.entry, held.pointer, held.lengths = self.entry, self.pointer, self.lengths
-        held.tail, held.message_bytes, held.meta, held.digests = (
-            self.tail,
-            self.message_bytes,
-            self.meta,
-            self.digests,
-        )
+        held.tail, held.message_bytes, held.meta = self.tail, self.message_bytes, self.meta
+        if self.digests is not held.digests:
+            held.weigh_tables(self.digests)
 
 
 def check_session(call: Call, session: bytes, held: Held) -> None:

@@ -1,6 +1,6 @@
 """Settings of the projector: bounds of its batches and of its memory."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -20,7 +20,7 @@ class ProjectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     states kept in one worker's memory. `tail_events`, `tail_bytes`: of the newest events kept beside a session's
     messages, at most a `tail_share`-th of these (0: of any size). `idle_ms`: how often a quiet partition is looked
     at. `metrics_port` (0: none) asks for no credential, so it is bound to loopback unless `metrics_host` says
-    otherwise."""
+    otherwise. `log_format`: json writes one object a line."""
 
     group: str = ""
     member: str = ""
@@ -38,3 +38,4 @@ class ProjectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     backoff_ms_max: Annotated[int, Meta(ge=1)] = 5000
     metrics_port: Annotated[int, Meta(ge=0, le=65_535)] = 0
     metrics_host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
+    log_format: Literal["text", "json"] = "text"

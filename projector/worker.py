@@ -79,6 +79,7 @@ class Worker:
 
     async def step(self, consumer: LogConsumer) -> bool:
         """One fetch and all that it brings; False when the log did not answer."""
+        started = asyncio.get_running_loop().time()
         try:
             batch = await consumer.fetch(self.settings.batch_records, self._wait_ms())
         except Unavailable as error:
@@ -98,6 +99,7 @@ class Worker:
         now = asyncio.get_running_loop().time()
         if batch.records:
             self._fed_at = now
+            self.metrics.stage_seconds.labels("fetch").observe(now - started)
         for partition in batch.assigned:
             self._retry_at[partition] = now
         due = [partition for partition, at in self._retry_at.items() if at <= now]
@@ -149,6 +151,7 @@ class Worker:
             self._halted.discard(partition)
         for partition in batch.lost:
             self.projections.pop(partition, None)
+            self.metrics.forget(partition)
         self.metrics.halted.set(len(self._halted))
 
     async def _open(self, consumer: LogConsumer, partition: int) -> None:
@@ -166,9 +169,8 @@ class Worker:
             self._halted.discard(partition)
             self.metrics.halted.set(len(self._halted))
             self._moved_at[partition] = asyncio.get_running_loop().time()
-            logger.info(
-                "projecting partition %d from offset %d (target %d)", partition, start, projection.place.target
-            )
+            fields = {"partition": partition, "offset": start, "target": projection.place.target}
+            logger.info("a partition is projected", extra=fields)
 
     async def _project(self, consumer: LogConsumer, partition: int, records: list[LogRecord]) -> None:
         if partition in self._retry_at:
@@ -234,13 +236,13 @@ class Worker:
         # Another worker's progress is nothing to wait for; only what repeats is.
         self._backoff_ms[partition] = min(backoff_ms * 2, self.settings.backoff_ms_max)
         self._retry_at[partition] = asyncio.get_running_loop().time() + backoff_ms / 1000
-        if not isinstance(error, (Moved, Unavailable, CacheUnavailable)):
+        fields = {"partition": partition, "pause_ms": backoff_ms, "error_type": type(error).__name__}
+        if isinstance(error, (Moved, Unavailable, CacheUnavailable)):
+            logger.warning("a partition is paused: %s", error, extra=fields)
+        else:
             # A fault of one partition must not stop the others.
             self.metrics.failures.inc()
-            logger.error("partition %d met what nobody foresaw", partition, exc_info=error)
-        logger.warning(
-            "partition %d is paused for %d ms: %s: %s", partition, backoff_ms, type(error).__name__, error
-        )
+            logger.error("a partition is paused: nobody foresaw this", exc_info=error, extra=fields)
 
     def _halt(self, partition: int, halt: Halted) -> None:
         # Looked at again now and then: whoever repairs the log, or drops the cache, need not know of workers.
@@ -248,4 +250,6 @@ class Worker:
         self._moved_at.pop(partition, None)
         self._halted.add(partition)
         self.metrics.halted.set(len(self._halted))
-        logger.error("partition %d stands still, %s: %s", partition, halt.code, halt.message)
+        logger.error(
+            "a partition stands still: %s", halt.message, extra={"partition": partition, "code": halt.code}
+        )

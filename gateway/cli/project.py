@@ -1,7 +1,6 @@
 """`surfacelog project`: a projector worker beside Kafka and Redis."""
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -9,6 +8,7 @@ from typing import Literal
 
 from prometheus_client import start_http_server
 
+from gateway.cli.logs import start_logging
 from producer.cache import CacheUnavailable
 from producer.collector import calm_collector
 from producer.connect import open_cache, open_log
@@ -31,6 +31,7 @@ def project(
     metrics_port: int | None = None,
     once: bool = False,
     log_level: Literal["debug", "info", "warning", "error"] = "info",
+    log_format: Literal["text", "json"] | None = None,
 ) -> int:
     """Project the log into the cache: run one of these on each machine that should share the work.
 
@@ -50,12 +51,15 @@ def project(
         Project up to the log end seen at start, and end.
     log_level
         debug, info, warning or error.
+    log_format
+        text, or json: one object a line.
     """
-    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     servers = read_settings(
         ServerSettings, os.environ, {"kafka": kafka, "redis": None if redis is None else Secret(redis)}
     )
-    settings = read_settings(ProjectorSettings, os.environ, {"member": member, "metrics_port": metrics_port})
+    given = {"member": member, "metrics_port": metrics_port, "log_format": log_format}
+    settings = read_settings(ProjectorSettings, os.environ, given)
+    start_logging(log_level, settings.log_format)
     if servers.embedded:
         raise ProtocolError(
             "misconfigured", "the embedded ledger projects by itself; give --kafka and --redis for a worker"

@@ -347,3 +347,37 @@ async def test_a_session_that_somebody_else_parked_is_not_written_over(log: Memo
     assert view.state is not None
     assert view.state.next_seq == 1
     assert [int(offset) for offset in await cache.call("LRANGE", keys.session(key).parked, 0, -1)] == [at]
+
+
+async def test_the_sessions_that_are_parked_now_are_counted(
+    log: MemoryLog, cache: MemoryCache, buggy: Callable[[], None]
+) -> None:
+    writer = LogWriter(log)
+    bad = await writer.open("bad")
+    await writer.say(bad, POISON.decode())
+    worker = worker_of(log, cache)
+
+    def parked() -> float | None:
+        name = "surfacelog_projector_parked_sessions"
+        return worker.metrics.registry.get_sample_value(name, {"partition": "0"})
+
+    running = asyncio.create_task(worker.run())
+    await until(lambda: parked() == 1)
+    buggy()
+    assert (await retry_session(site_of(log, cache), bad)).status == "open"
+    await until(lambda: parked() == 0)
+    worker.stop()
+    await running
+
+
+async def test_the_time_of_each_stage_is_measured(log: MemoryLog, cache: MemoryCache) -> None:
+    writer = LogWriter(log)
+    await writer.open("s")
+    worker = worker_of(log, cache)
+    running = asyncio.create_task(worker.run())
+    await until(lambda: worker.projections and worker.projections[0].place.next == 1)
+    worker.stop()
+    await running
+    for stage in ("fetch", "load", "fold", "write"):
+        name = "surfacelog_projector_stage_seconds_count"
+        assert worker.metrics.registry.get_sample_value(name, {"stage": stage}) == 1, stage

@@ -1,14 +1,16 @@
 """The projector over a log in memory, into both caches: what is projected equals the fold, whatever was lost."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 
-from producer.cache import LISTENING, Cache
+from producer.cache import LISTENING, Argument, Cache, Script
 from producer.memory_cache import MemoryCache
 from producer.memory_log import MemoryLog, MemoryTopic
 from producer.redis_cache import open_redis
+from producer.state_reader import STATE_SCRIPT
 from projector.metrics import ProjectorMetrics
 from projector.partition import PartitionProjection
 from projector.settings import ProjectorSettings
@@ -192,3 +194,37 @@ async def test_a_deleted_session_leaves_a_tombstone_and_nothing_else(cache: Cach
     await writer.put(key, Record("commit", "too-late", b"{}", seq=0, prev=state.chain), "rejected")
     await worker.once()
     assert pieces((await view_of(cache, log, key)).state or state) == pieces(state)
+
+
+async def test_states_that_were_dropped_for_room_are_loaded_again_and_stay_equal(
+    cache: Cache, log: MemoryLog
+) -> None:
+    writer = LogWriter(log, seed=11)
+    names = [name for name in map(str, range(60)) if writer.partition(f"t/{name}".encode()) == 0][:5]
+    keys = [await writer.open(name) for name in names]
+    states = States(2, 1 << 30)
+    projection = PartitionProjection(make_site(log, cache, 0, ProjectorSettings()), states, ProjectorMetrics())
+    reads = 0
+    run = cache.run
+
+    async def counted(script: Script, names: Sequence[bytes], args: Sequence[Argument]) -> Any:
+        nonlocal reads
+        reads += script is STATE_SCRIPT
+        return await run(script, names, args)
+
+    await projection.open()
+    await projection.advance(1 << 40)
+    cache.run = counted  # type: ignore[method-assign]
+    for number in range(30):
+        key = keys[number % len(keys)]
+        for _ in range(3):
+            await writer.step(key)
+        await projection.advance(1 << 40)
+        assert len(states) <= 2
+        held = states.get(0, key)
+        assert held is not None
+        assert pieces(held.state) == pieces(writer.truths[key].state)
+    cache.run = run  # type: ignore[method-assign]
+    assert reads == 30, "every session was dropped before its turn came again"
+    for key in keys:
+        await assert_equals_truth(cache, writer, key)

@@ -19,6 +19,7 @@ from producer.log import EventLog
 from producer.settings import ServerSettings, read_settings
 from projector.settings import ProjectorSettings
 from projector.site import make_site
+from projector.worker import Worker
 from tests.logwriter import LogWriter
 from tests.projection_reader import assert_equals_truth
 
@@ -133,6 +134,48 @@ async def test_a_killed_workers_partitions_move_within_seconds(log: EventLog, ca
     print(f"partitions moved after {moved_s:.1f} s")
     # Session timeout 6 s, one rebalance, one batch; a loaded machine needs some more.
     assert 3 < moved_s < 15
+
+
+async def test_a_worker_that_restarts_under_its_name_gets_its_own_partitions_back(
+    log: EventLog, cache: Cache, environment: dict[str, str]
+) -> None:
+    writer = LogWriter(log)
+    keys = [await writer.open(f"s{number}") for number in range(SESSIONS)]
+
+    def worker_of(member: str) -> Worker:
+        settings = ProjectorSettings(group=environment["SURFACELOG_GROUP"], member=member, fetch_wait_ms=50)
+        return Worker(log, cache, settings)
+
+    async def shared(*workers: Worker) -> None:
+        async with asyncio.timeout(60):
+            while sorted(number for one in workers for number in one.projections) != list(range(PARTITIONS)):
+                await asyncio.sleep(0.05)
+
+    first, second = worker_of("first"), worker_of("second")
+    running = [asyncio.create_task(worker.run()) for worker in (first, second)]
+    async with asyncio.timeout(60):
+        while not (first.projections and second.projections):
+            await asyncio.sleep(0.05)
+    await shared(first, second)
+    own, others = set(first.projections), dict(second.projections)
+    first.stop()
+    await running[0]
+    again = worker_of("first")
+    running[0] = asyncio.create_task(again.run())
+    await shared(again, second)
+    for key in keys:
+        await writer.say(key, "after the restart")
+    await caught_up(log, cache)
+    assert set(again.projections) == own
+    # The very same objects: nothing was taken from the other worker and given back.
+    assert {number: id(one) for number, one in second.projections.items()} == {
+        number: id(one) for number, one in others.items()
+    }
+    for worker in (again, second):
+        worker.stop()
+    await asyncio.gather(*running)
+    for key in keys:
+        await assert_equals_truth(cache, writer, key)
 
 
 async def write_until_cancelled(writer: LogWriter, keys: list[bytes]) -> None:

@@ -3,6 +3,7 @@
 from projector.held import Held
 from projector.states import States
 from surfacelog.keys import PartitionKeys
+from surfacelog.tools import ToolTable
 
 KEYS = PartitionKeys(b"tag", 1)
 
@@ -39,3 +40,13 @@ def test_a_partition_is_forgotten_alone() -> None:
     states.drop(1, b"a")
     states.drop(1, b"a")
     assert len(states) == 0
+
+
+def test_tool_tables_weigh() -> None:
+    light = held(b"a")
+    before = light.weight
+    surface = light.state.surface
+    for seq in range(3):
+        surface.headers[seq] = ToolTable(f"{seq % 2}", dict.fromkeys(map(str, range(100)), "complete"))
+    light.weigh_tables({"0", "1"})
+    assert 2 * 100 * 100 < light.weight - before < 3 * 100 * 300
