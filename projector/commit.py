@@ -20,7 +20,8 @@ __all__ = ["COMMIT_SCRIPT", "PARTITION", "Call"]
 PARTITION = b"*"
 # What one call carries; what is more goes before it, into keys that nobody reads.
 VALUES_MAX = 950
-BYTES_MAX = 1 << 20
+# A little more than the megabyte at which a fold is cut: ordinary traffic is never staged.
+BYTES_MAX = (1 << 20) + (1 << 17)
 PART_BYTES = 1 << 18
 STAGEABLE = frozenset({"RPUSH", "HSET", "HDEL", "APPEND", "SET"})
 
@@ -78,10 +79,11 @@ class Call:
 
     async def _lighten(self, cache: Cache, nonce: Callable[[], str]) -> None:
         """Stages the heaviest writes until the rest is small enough for one call."""
-        weights = [(len(values), _size_bytes(values)) for _, _, values, _ in self._writes]
-        count, size_bytes = sum(weight[0] for weight in weights), sum(weight[1] for weight in weights)
+        count = sum([len(write[2]) for write in self._writes])
+        size_bytes = sum([_size_bytes(write[2]) for write in self._writes])
         if count <= VALUES_MAX and size_bytes <= BYTES_MAX:
             return
+        weights = [(len(values), _size_bytes(values)) for _, _, values, _ in self._writes]
         names = list(self._keys)
         heaviest = sorted(range(len(weights)), key=lambda place: -max(weights[place][0], weights[place][1] >> 10))
         for place in heaviest:
@@ -104,7 +106,13 @@ class Call:
 
 
 def _size_bytes(values: Sequence[Argument]) -> int:
-    return sum(len(value) if isinstance(value, bytes) else 8 for value in values)
+    # Lists of numbers are long and have nothing else in them.
+    if not values or isinstance(values[0], int):
+        return 8 * len(values)
+    try:
+        return sum(map(len, values))  # type: ignore[arg-type]
+    except TypeError:
+        return sum(len(value) if isinstance(value, bytes) else 8 for value in values)
 
 
 def _parts(command: str, values: Sequence[Argument]) -> list[bytes]:

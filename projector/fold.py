@@ -16,7 +16,8 @@ from surfacelog.records import Record, read_record
 __all__ = ["DeadLetter", "Fold", "commit_id", "is_ours", "verdict_payload"]
 
 # What one touched session adds to a call, and one event of it, beside its bytes: only to know when to cut.
-SESSION_VALUES = 30
+SESSION_VALUES = 34
+NEW_SESSION_VALUES = 70
 EVENT_VALUES = 3
 DEAD_BYTES_MAX = 4096
 
@@ -91,7 +92,7 @@ class Fold:
                 raise Fault(record.key, record.offset, "faulted", _id(read)) from error
         if record.key not in self.touched:
             self.touched[record.key] = held
-            self.values += SESSION_VALUES
+            self.values += SESSION_VALUES if held.entry is not None else NEW_SESSION_VALUES
         if verdict.outcome == "accepted":
             self.moved.add(record.key)
             self.values += EVENT_VALUES * len(verdict.plans)
