@@ -1,10 +1,6 @@
 """The Python API: sessions of a ledger, the same whether it runs in this process or behind HTTP.
 
-    async with Ledger.connect() as ledger:
-        session = await ledger.open("id")
-        await session.append("user/message", {...}, surface_op="append")
-        await session.messages()
-
+`async with Ledger.connect() as ledger: session = await ledger.open("id")`, then `append`, `messages` and the rest.
 Every refusal is a LedgerError with a stable code.
 """
 
