@@ -5,6 +5,7 @@ Refuses what cannot be folded (a gap, a range that is not on the surface); every
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -127,7 +128,7 @@ class Fold:
         if type(op) is str:
             raise ContractError("surface-op-invalid", 'surfaceOp is "append" or a replace')
         nodes, lines = self.nodes, self._lines
-        first, last = rules.find_span(op, nodes)
+        first, last = rules.find_span(op, partial(rules.position_of, seqs=nodes))
         shadowed = tuple(nodes[first : last + 1])
         nodes[first : last + 1] = (seq,)
         for old in shadowed:

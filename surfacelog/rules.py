@@ -1,6 +1,7 @@
 """The contract's rules about one surface or offload event: functions of values, in the order of their use."""
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NoReturn
 
@@ -13,6 +14,7 @@ from surfacelog.errors import ContractError
 from surfacelog.events import SAFE_INTEGER
 from surfacelog.lossless import storable
 from surfacelog.node import Node
+from surfacelog.places import Places
 from surfacelog.tools import ToolTable
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
 ]
 
 _NEAR = 64
+_FEW = 32
 _OFFLOADABLE = frozenset({"user/message", "tool/result"})
 
 
@@ -160,12 +163,13 @@ def position_of(seq: int, seqs: Sequence[int]) -> int:
         return -1
 
 
-def find_span(span: Span, seqs: Sequence[int]) -> tuple[int, int]:
-    """First and last position of the range on the current surface: by place, never by number."""
-    first = position_of(span.start, seqs)
+def find_span(span: Span, find: Callable[[int], int]) -> tuple[int, int]:
+    """First and last position of the range on the current surface: by place, never by number. `find`: the position
+    of a seq, or -1."""
+    first = find(span.start)
     if first < 0:
         _refuse("replace-start-missing", f"seq {span.start} is not on the current surface")
-    last = first if span.end == span.start else position_of(span.end, seqs)
+    last = first if span.end == span.start else find(span.end)
     if last < 0:
         _refuse("replace-end-missing", f"seq {span.end} is not on the current surface")
     if first > last:
@@ -173,15 +177,13 @@ def find_span(span: Span, seqs: Sequence[int]) -> tuple[int, int]:
     return first, last
 
 
-def check_span(
-    span: Span, sources: Json, seqs: Sequence[int], entries: Sequence[Node]
-) -> tuple[int, tuple[Node, ...]]:
+def check_span(span: Span, sources: Json, places: Places, entries: Sequence[Node]) -> tuple[int, tuple[Node, ...]]:
     """(position, nodes) of the range on the current surface, all of them among the sources (UNSET: there are
     none)."""
-    position, last = find_span(span, seqs)
+    position, last = find_span(span, places.find)
     if position == last and sources == [span.start]:
         return position, (entries[position],)
-    shadowed = seqs[position : last + 1]
+    shadowed = places.seqs[position : last + 1]
     missing = () if sources == shadowed else set(shadowed).difference(() if sources is UNSET else sources)
     if missing:
         _refuse("sources-incomplete", f"sourceEventSeqs lacks shadowed nodes, first {min(missing)}")
@@ -222,7 +224,7 @@ def read_targets(data: Json) -> list[Target]:
 
 
 def check_targets(
-    targets: Sequence[Target], seqs: Sequence[int], entries: Sequence[Node]
+    targets: Sequence[Target], places: Places, entries: Sequence[Node]
 ) -> tuple[tuple[int, Node, Node], ...]:
     """(position, old, new) of every node that the offload rewrites."""
     changed = []
@@ -232,7 +234,7 @@ def check_targets(
         if seq in seen:
             _refuse("offload-target-duplicate", f"seq {seq} is named twice")
         seen.add(seq)
-        position = position_of(seq, seqs)
+        position = places.find(seq)
         if position < 0:
             _refuse("offload-target-not-on-surface", f"seq {seq} is not on the current surface")
         old = entries[position]
@@ -240,10 +242,24 @@ def check_targets(
             _refuse("offload-target-wrong-type", f"seq {seq} is neither a user/message nor a tool/result")
         if not all(map(_is_seq, indexes)) or any(a >= b for a, b in pairwise(indexes)):
             _refuse("offload-indexes-invalid", "imageIndexes are non-negative and strictly increasing")
-        if not set(old.offloaded).isdisjoint(indexes):
+        offloaded = _joined(old.offloaded, indexes)
+        if offloaded is None:
             _refuse("offload-already", f"an image of seq {seq} is offloaded already")
         if indexes[-1] >= old.images:
             _refuse("offload-image-missing", f"seq {seq} has {old.images} images")
-        new = msgspec.structs.replace(old, offloaded=tuple(sorted((*old.offloaded, *indexes))))
-        changed.append((position, old, new))
+        changed.append((position, old, msgspec.structs.replace(old, offloaded=offloaded)))
     return tuple(changed)
+
+
+def _joined(old: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Both in order; None when they share an index."""
+    if len(old) < _FEW * len(new):
+        return tuple(sorted((*old, *new))) if set(old).isdisjoint(new) else None
+    # Images are offloaded one by one from messages of many: the others are only copied, not looked at.
+    joined = list(old)
+    for index in new:
+        place = bisect_left(joined, index)
+        if place < len(joined) and joined[place] == index:
+            return None
+        joined.insert(place, index)
+    return tuple(joined)

@@ -18,6 +18,7 @@ from surfacelog.events import Checked, Event, values_of
 from surfacelog.lossless import read_again
 from surfacelog.node import Node, Plan
 from surfacelog.pairs import Calls, check_pairs, close_call, open_calls, same_calls
+from surfacelog.places import Places
 from surfacelog.tools import ToolTable, table_of
 
 __all__ = ["Node", "Plan", "Surface", "ToolTable"]
@@ -43,8 +44,8 @@ class Surface:
         "_entries",
         "_pair_sizes",
         "_paired",
+        "_places",
         "_plain",
-        "_seqs",
         "_types",
         "content_generation",
         "headers",
@@ -70,7 +71,7 @@ class Surface:
         self._types = self._contract.log_types.union(vocabulary) if vocabulary else self._contract.log_types
         self._plain = self._types - _SPECIAL
         self._entries: list[Node] = []
-        self._seqs: list[int] = []
+        self._places = Places()
         self.next_seq = base_seq
         self.replace_generation = 0
         self.content_generation = 0
@@ -97,7 +98,7 @@ class Surface:
         """The surface that a snapshot describes (a window that starts at `next_seq`)."""
         surface = cls(contract, checks=checks, vocabulary=vocabulary, base_seq=next_seq)
         surface._entries = list(nodes)
-        surface._seqs = [node.seq for node in surface._entries]
+        surface._places = Places(node.seq for node in surface._entries)
         surface.replace_generation = replace_generation
         surface.content_generation = content_generation
         surface.message_count = sum(not node.empty for node in surface._entries)
@@ -109,7 +110,7 @@ class Surface:
     @property
     def nodes(self) -> list[int]:
         """The seqs the model sees now, in order."""
-        return self._seqs.copy()
+        return self._places.seqs.copy()
 
     @property
     def entries(self) -> Sequence[Node]:
@@ -154,7 +155,7 @@ class Surface:
         if event.source_event_seqs is not UNSET:
             _refuse("sources-forbidden", f"{kind} never comes onto the surface; leave sourceEventSeqs out")
         if targets:
-            return Plan("offload", event.seq, changed=rules.check_targets(targets, self._seqs, self._entries))
+            return Plan("offload", event.seq, changed=rules.check_targets(targets, self._places, self._entries))
         if self.open_calls and kind in _SCOPES:
             return Plan("log", event.seq, calls=(self.open_calls, {}))
         return Plan("log", event.seq, header=header)
@@ -204,7 +205,7 @@ class Surface:
     def _replace(
         self, seq: int, kind: str, made: tuple[str, ...], digest: str, span: rules.Span, sources: Json
     ) -> Placing:
-        position, removed = rules.check_span(span, sources, self._seqs, self._entries)
+        position, removed = rules.check_span(span, sources, self._places, self._entries)
         if kind == "tool/result":
             rules.check_rewrite(digest, removed)
             return position, removed, removed[0].answers, None
@@ -258,18 +259,18 @@ class Surface:
             self._count_pairs((node,), removed)
         if position < 0:
             self._entries.append(node)
-            self._seqs.append(node.seq)
+            self._places.append(node.seq)
             return
         self.replace_generation += 1
         self.content_generation += 1
         for old in removed:
             if not old.empty:
                 self.message_count -= 1
+        self._places.replace(position, len(removed), node.seq)
         if len(removed) == 1:
             self._entries[position] = node
-            self._seqs[position] = node.seq
         else:
-            self._splice(position, len(removed), (node,))
+            self._entries[position : position + len(removed)] = (node,)
 
     def apply(self, plan: Plan) -> None:
         """Carries out a plan made on the present state."""
@@ -298,9 +299,10 @@ class Surface:
                 self._count_pairs(plan.removed, (plan.added,))
             if plan.op == "append":
                 self._entries.pop()
-                self._seqs.pop()
+                self._places.pop()
             else:
-                self._splice(plan.position, 1, plan.removed)
+                self._places.put_back(plan.position, [node.seq for node in plan.removed])
+                self._entries[plan.position : plan.position + 1] = plan.removed
                 self.message_count += sum(not node.empty for node in plan.removed)
                 self.replace_generation -= 1
                 self.content_generation -= 1
@@ -321,10 +323,6 @@ class Surface:
                 sizes[node.answers] -= 1
                 if not sizes[node.answers]:
                     del sizes[node.answers]
-
-    def _splice(self, position: int, count: int, nodes: tuple[Node, ...]) -> None:
-        self._entries[position : position + count] = nodes
-        self._seqs[position : position + count] = [node.seq for node in nodes]
 
 
 def _refuse(code: str, message: str) -> NoReturn:

@@ -265,7 +265,8 @@ def test_the_cost_of_an_append_does_not_grow_with_the_surface() -> None:
     surface = Surface()
     put(surface, *[user(said("u")) for _ in range(50)])
     surface._entries = Watched(surface._entries)  # type: ignore[assignment]  # noqa: SLF001
-    surface._seqs = Watched(surface._seqs)  # type: ignore[assignment]  # noqa: SLF001
+    places = surface._places  # noqa: SLF001
+    places.seqs = Watched(places.seqs)  # type: ignore[assignment]
     for offered in (user(said("v")), assistant("a"), result("a"), log("turn/end")):
         surface.apply(surface.plan(read_event(encode_line(offered, surface.next_seq, 0))))
     assert Watched.copied == 0
