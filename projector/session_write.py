@@ -28,6 +28,8 @@ from surfacelog.snapshot import header_entry, tools_entry
 
 __all__ = ["TailBounds", "Written", "check_session", "write_session"]
 
+# In the order of `Held.lengths`.
+LENGTH_COMMANDS = ("LLEN", "STRLEN", "LLEN", "LLEN", "STRLEN", "HLEN", "HLEN", "HLEN", "HLEN")
 # How long a reader that still has the old pointer may take.
 OLD_MESSAGES_TTL_MS = 60_000
 
@@ -70,15 +72,11 @@ def check_session(call: Call, session: bytes, held: Held) -> None:
     """The newest folded record and every length must be what the worker holds."""
     own = held.own
     call.check(session, "HGET", own.meta, held.meta.get(b"last"), "last")
-    call.check(session, "LLEN", own.messages + held.pointer, held.lengths[MESSAGES])
-    call.check(session, "STRLEN", own.surface, held.lengths[SURFACE])
-    call.check(session, "LLEN", own.transcript, held.lengths[TRANSCRIPT])
-    call.check(session, "LLEN", own.tail, held.lengths[TAIL])
-    call.check(session, "STRLEN", own.offsets, held.lengths[OFFSETS])
-    call.check(session, "HLEN", own.recent, held.lengths[RECENT])
-    call.check(session, "HLEN", own.used_keys, held.lengths[KEYS])
-    call.check(session, "HLEN", own.headers, held.lengths[HEADERS])
-    call.check(session, "HLEN", own.tools, held.lengths[TOOLS])
+    keys = (
+        *(own.messages + held.pointer, own.surface, own.transcript, own.tail, own.offsets),
+        *(own.recent, own.used_keys, own.headers, own.tools),
+    )
+    call.check_lengths(session, LENGTH_COMMANDS, keys, held.lengths)
 
 
 def write_session(
