@@ -2,9 +2,12 @@
 
 from collections.abc import AsyncIterator
 
+from producer.cache import CacheUnavailable
 from producer.engine import Engine
 from producer.history import places_of, read_commits
+from producer.log import Unavailable
 from producer.sight import Seen
+from surfacelog.errors import ProtocolError
 
 __all__ = ["prefix_lines"]
 
@@ -13,11 +16,20 @@ CHUNK_BYTES = 1 << 20
 
 
 async def prefix_lines(engine: Engine, session_key: bytes, seen: Seen, stop: int) -> AsyncIterator[bytes]:
-    """The lines of the events before seq `stop` of the session that was `seen`, in order. Raises Unavailable,
-    CacheUnavailable, or `log-truncated`."""
+    """The lines of the events before seq `stop` of the session that was `seen`, in order. Raises `unavailable` or
+    `log-truncated`."""
+    assert stop <= seen.state.next_seq, "the session has no such events"
+    try:
+        async for line in _lines(engine, session_key, stop):
+            yield line
+    except (Unavailable, CacheUnavailable):
+        message = "the log or the cache does not answer; what was begun can be taken up by the same call"
+        raise ProtocolError("unavailable", message) from None
+
+
+async def _lines(engine: Engine, session_key: bytes, stop: int) -> AsyncIterator[bytes]:
     keys = engine.sight.keys(session_key)
     partition = engine.sight.partition(session_key)
-    assert stop <= seen.state.next_seq, "the session has no such events"
     at = 0
     while True:
         chunk = await engine.cache.call("GETRANGE", keys.offsets, at, at + CHUNK_BYTES - 1)
