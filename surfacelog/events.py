@@ -88,6 +88,8 @@ _LONG_COUNT = 16
 _PLAIN_NAMES = LOG_TYPES | SURFACE_TYPES
 _BARE = re.compile(rb'\{"type":"([!#-\[\]-~]+)","seq":(0|[1-9][0-9]{0,14}),"time":(0|[1-9][0-9]{0,14}),"data":')
 # A client sends the same 20 KB of tools with every request: what was checked is recognised, not checked again.
+# Shared by all sessions of the process, which is sound: it is known by all of its bytes, and whether they are
+# lossless JSON depends on nothing else. At most 16 texts of 128 KB.
 _long: list[bytes] = []
 
 

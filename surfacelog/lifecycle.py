@@ -79,7 +79,7 @@ class Nesting:
         self.turn_open = False
         self.turn: Any = None
         self.step: OpenStep | None = None
-        self.calls: list[OpenCall] = []
+        self._calls: dict[str, OpenCall] = {}
         self.compactions: list[OpenCompaction] = []
         self.last: Event | None = None
         self._index = -1
@@ -99,6 +99,11 @@ class Nesting:
             "compaction/summary": self._compaction_summary,
             "compaction/end": self._compaction_end,
         }
+
+    @property
+    def calls(self) -> list[OpenCall]:
+        """The calls without a result, in the order in which they were made."""
+        return list(self._calls.values())
 
     def follow(self, events: Iterable[Event]) -> "Nesting":
         """Follows all of `events`; returns itself."""
@@ -165,10 +170,10 @@ class Nesting:
         self._check_place(data)
         assert self.last is not None
         for call_id in call_ids(data.message):
-            if any(call.id == call_id for call in self.calls):
+            if call_id in self._calls:
                 self._find(f"call {call_id} is open already")
                 continue
-            self.calls.append(OpenCall(call_id, self.last.seq, data.turn, data.step))
+            self._calls[call_id] = OpenCall(call_id, self.last.seq, data.turn, data.step)
 
     def _tool_call(self, data: _Data) -> None:
         self._check_place(data)
@@ -188,7 +193,7 @@ class Nesting:
         if call is None:
             self._find(f"it answers no open call: {call_id}")
         else:
-            self.calls.remove(call)
+            del self._calls[call.id]
 
     def _in_step(self, data: _Data) -> None:
         # Such a message may stand between turns too; only one that names its place must stand there.
@@ -211,11 +216,11 @@ class Nesting:
         self.compactions = rest
 
     def _open_call(self, call_id: Any) -> OpenCall | None:
-        return next((call for call in self.calls if call.id == call_id), None)
+        return self._calls.get(call_id) if type(call_id) is str else None
 
     def _drop_step(self) -> None:
         self.step = None
-        self.calls = []
+        self._calls = {}
 
     def _check_place(self, data: _Data) -> None:
         if self.step is None:

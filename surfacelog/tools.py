@@ -29,6 +29,8 @@ def _table(tools: dict[str, str]) -> ToolTable:
 
 NO_TOOLS = _table({})
 # A client sends the same header with every request: data of 20 KB that is equal to the last is not read again.
+# Shared by all sessions of the process, which is sound: a table depends on nothing but the bytes that it is known
+# by. At most 32 texts of 128 KB.
 _memo: dict[int, tuple[bytes, ToolTable]] = {}
 
 

