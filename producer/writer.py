@@ -204,7 +204,8 @@ class SessionWriter:
         state = self._state
         assert state is not None
         engine = self._engine
-        if request.attempts:
+        # Records in flight excuse nobody: they are planned, not decided.
+        if request.attempts and not len(self._flight):
             excuse = request.intent.excuse(state)
             if excuse is not None:
                 self._answer(request, excuse)

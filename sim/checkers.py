@@ -40,6 +40,8 @@ def acknowledged_stays(evidence: Evidence, histories: Histories) -> Iterable[str
                 continue
             if ask.kind == "claim" and _claimed_at(history, answer.fence) is None:
                 yield f"{_named(ask)} was accepted as {answer.fence}, and no such claim was"
+            if ask.kind == "release" and _holder(history, answer.end_after) == ask.fence:
+                yield f"{_named(ask)} of {ask.fence} was accepted and that claim holds"
             if ask.kind == "delete" and history.state.status != "deleted":
                 yield f"{_named(ask)} was accepted and the session lives"
             if ask.kind == "commit":
@@ -54,6 +56,11 @@ def _stands_at(ask: Ask, answer: Answer, history: History) -> Iterable[str]:
         yield f"{_named(ask)} was accepted at offset {answer.offset}, where nothing was accepted"
     elif step.record.kind != ask.kind:
         yield f"{_named(ask)} was accepted at offset {answer.offset}, where a {step.record.kind} stands"
+
+
+def _holder(history: History, end: int) -> str:
+    """Who held the session at this log end."""
+    return next((step.holder for step in history.steps if step.offset >= end), history.holder)
 
 
 def _claimed_at(history: History, fence: str) -> int | None:

@@ -120,6 +120,11 @@ def _inherit(history: History, count: int) -> None:
     history.inherited, history.parent = count, b"t/other"
 
 
+def _release(evidence: Evidence, fence: str) -> None:
+    evidence.asks[91] = Ask(91, "ann", KEY, "release", fence=fence)
+    evidence.answers.append(Answer(91, "accepted", 8, 8))
+
+
 def _fork(evidence: Evidence, child: bytes) -> None:
     evidence.asks[90] = Ask(90, "ann", child, "fork", parent="s", boundary=1)
     evidence.answers.append(Answer(90, "accepted", 8, 8, count=2))
@@ -136,6 +141,7 @@ PLANTED: list[tuple[str, Callable[[Evidence, History], None]]] = [
     ("acknowledged_stays", lambda evidence, history: _alter(evidence, 1, offset=6)),
     ("acknowledged_stays", lambda evidence, history: _alter(evidence, 1, offset=3)),
     ("acknowledged_stays", lambda evidence, history: _alter(evidence, 3, fence="9:nobody:x")),
+    ("acknowledged_stays", lambda evidence, history: _release(evidence, fence_text(2, "owner-b", "id-5"))),
     ("nothing_doubled", lambda evidence, history: history.marks["m7"].append(9)),
     ("nothing_doubled", lambda evidence, history: history.marks.pop("m2b")),
     ("rejected_never_present", lambda evidence, history: history.marks.update(m6=[4])),
