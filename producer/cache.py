@@ -25,7 +25,7 @@ class TwinData(Protocol):
     """What a script's twin may do to the in-memory cache: the Redis commands of the same names, on bytes."""
 
     def call(self, command: str, *args: Argument) -> Any:
-        """One Redis command, for example `call("HSET", key, field, value)`; answers as redis-py without decoding."""
+        """One Redis command, for example `call("HSET", key, field, value)`; answers as redis-py, undecoded."""
         ...
 
 
@@ -68,8 +68,8 @@ class Cache(Protocol):
         ...
 
     def listen(self, channels: Sequence[bytes]) -> AsyncIterator[tuple[bytes, bytes]]:
-        """Messages (channel, payload) of sharded channels, until the iterator is closed. `LISTENING` comes first, once
-        the subscriptions stand, and again whenever a lost connection was taken up anew: what was published before
+        """Messages (channel, payload) of sharded channels, until the iterator is closed. `LISTENING` comes first,
+        once the subscriptions stand, and again whenever a lost connection was taken up anew: what was published before
         it may be lost, so catch up then. A message may be lost at any time."""
         ...
 

@@ -14,6 +14,7 @@ import msgspec
 from surfacelog.errors import ProtocolError
 
 __all__ = [
+    "OVERHEAD_BYTES_MAX",
     "Batch",
     "EventLog",
     "LogConsumer",
@@ -26,6 +27,8 @@ __all__ = [
 
 # Kafka writes the length of a header's name and of its value as varints, 5 bytes each at most.
 HEADER_OVERHEAD_BYTES = 10
+# Key and headers of our records are never longer than this; most need not be measured to the byte.
+OVERHEAD_BYTES_MAX = 8192
 
 
 class LogRecord(msgspec.Struct, frozen=True, gc=False):

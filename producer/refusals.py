@@ -5,7 +5,12 @@ from surfacelog.errors import CONTRACT_CODES, PROTOCOL_CODES, ContractError, Led
 from surfacelog.state import SessionState
 from surfacelog.verdict import Verdict
 
-__all__ = ["refusal"]
+__all__ = ["FINAL_CODES", "STANDING_CODES", "refusal"]
+
+# These do not depend on the session's state, so no fresher state could change them.
+FINAL_CODES = frozenset({"too-large", "overloaded", "bad-request", "malformed"})
+# These are states of affairs that an operator ends, not a backlog that passes.
+STANDING_CODES = frozenset({"faulted", "log-truncated"})
 
 _ADVICE = {
     "seq-conflict": "the session went on; read it and decide again from the present head",

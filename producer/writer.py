@@ -1,5 +1,4 @@
-"""One session's writer in one process: a queue of requests, the state that the next one is validated on, and what
-is in flight.
+"""One session's writer in one process: its queue, the state to validate the next request on, what is in flight.
 
 `accept` decides everything; here is only when to ask it, on which state, and when a no may be told.
 """
@@ -14,8 +13,8 @@ from producer.commits import Commit
 from producer.engine import Engine
 from producer.flight import Flight
 from producer.lock import SessionLock
-from producer.log import Unavailable, check_size
-from producer.refusals import refusal
+from producer.log import OVERHEAD_BYTES_MAX, Unavailable, check_size
+from producer.refusals import FINAL_CODES, STANDING_CODES, refusal
 from producer.requests import Landed, Request
 from producer.sight import Seen
 from surfacelog.accept import preview
@@ -26,14 +25,8 @@ from surfacelog.verdict import Verdict
 
 __all__ = ["SessionWriter"]
 
-# These do not depend on the session's state, so no fresher state could change them.
-FINAL_CODES = frozenset({"too-large", "overloaded", "bad-request", "malformed"})
-# These are states of affairs that an operator ends, not a backlog that passes.
-STANDING_CODES = frozenset({"faulted", "log-truncated"})
 # Many that wait for one lock must not keep the cache busy with asking.
 LOCK_RETRY_MS_MAX = 80
-# Key and headers are never longer than this; most records need not be measured to the byte.
-OVERHEAD_BYTES_MAX = 8192
 _log = logging.getLogger("surfacelog.producer")
 
 
