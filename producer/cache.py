@@ -69,8 +69,8 @@ class Cache(Protocol):
 
     def listen(self, channels: Sequence[bytes]) -> AsyncIterator[tuple[bytes, bytes]]:
         """Messages (channel, payload) of sharded channels, until the iterator is closed. `LISTENING` comes first,
-        once the subscriptions stand, and again whenever a lost connection was taken up anew: what was published before
-        it may be lost, so catch up then. A message may be lost at any time."""
+        once the subscriptions stand, and again whenever a lost connection was taken up anew: what was published
+        before it may be lost, so catch up then. A message may be lost at any time."""
         ...
 
     async def check(self) -> None:
