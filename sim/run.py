@@ -219,7 +219,7 @@ def _log_lines(histories: Mapping[bytes, History]) -> list[str]:
             what = (
                 "unreadable" if record is None else f"{record.kind} {record.id} seq {record.seq} as {record.fence}"
             )
-            dropped = later is not None and verdict.chain != later.chain and verdict.outcome != "duplicate"
+            dropped = later is not None and later.chain != step.chain and verdict.outcome == "rejected"
             lines.append(
                 f"{history.key.decode()} offset {step.offset:3}: {what} -> {verdict.outcome} {verdict.code} "
                 f"{verdict.first} next {step.head[0]}{' (the windows overflow)' if dropped else ''}"
