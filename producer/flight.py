@@ -334,7 +334,8 @@ class Flight:
             self._sent.popleft()
             self._adrift[commit.record.id] = commit
             self.broken = True
-            self._changed()
+            # Those behind it may have their verdicts already, and nothing else would look at them again.
+            self._settle()
 
     async def _forgotten(self, commit: Commit, seen: Seen) -> Verdict | None:
         """The fate of a record whose verdict the state does not show: the history may have gone past its place."""
@@ -343,7 +344,9 @@ class Flight:
             for request in commit.requests:
                 excuse = request.intent.excuse(seen.state)
                 if excuse is not None:
-                    return commit.landed_at(max(excuse.offset, commit.offset))
+                    landed = commit.landed_at(max(excuse.offset, commit.offset))
+                    # It needs no certain place, so others may stand before it: only the state tells the head.
+                    return msgspec.structs.replace(landed, chain=seen.state.chain, next_seq=seen.state.next_seq)
         elif seen.state.status != "open":
             # The index of its commits is gone with the session, so nobody can say.
             return None
