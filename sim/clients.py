@@ -219,13 +219,13 @@ class Client:
             raise Gone
         return self.world.chance.choice(producers)
 
-    async def attempt(self, ask: Ask) -> Answer:
+    async def attempt(self, ask: Ask, process: ProducerProcess | None = None) -> Answer:
         """One attempt at one producer, and the evidence of it."""
         self.world.evidence.asks[ask.number] = ask
         before = self.world.end(self.key)
         self.world.loop.note(f"asks #{ask.number} {ask.kind} {_shown(ask)}")
         try:
-            process = self._producer()
+            process = process or self._producer()
         except Gone:
             await asyncio.sleep(0.1)
             return self._tell(Answer(ask.number, "rejected", before, before, "unavailable"))

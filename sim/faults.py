@@ -53,6 +53,8 @@ class Faults:
         """Nothing goes wrong any more."""
         self._stopped = True
         self._world.sky.weather = CALM
+        for process in self._cluster.alive():
+            process.lane.fuse = None
         self._world.loop.note("all is well from here on")
 
     def _after(self, seconds: float, act: Callable[[], None]) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -93,8 +93,10 @@ async def _live(world: World) -> Outcome:
     findings = await _heal(world, cluster)
     if not findings:
         findings = _projections(world, untouched=False)
-    if not findings and world.lost:
-        findings = [*await _touch(world, cluster), *await _heal(world, cluster)]
+    everybody = world.chance.random() < 0.5
+    if not findings and (everybody or world.lost):
+        findings = await _touch(world, cluster, world.sessions if everybody else sorted(world.lost))
+        findings += await _heal(world, cluster)
     await asyncio.sleep(0.5)
     histories = replay(world.records())
     findings += check_run(world.evidence, histories)
@@ -190,18 +192,22 @@ def _projections(world: World, *, untouched: bool) -> list[Finding]:
     return check_projections(found, wanted)
 
 
-async def _touch(world: World, cluster: Cluster) -> list[Finding]:
-    """Damage is noticed when a session is used: every damaged one is claimed once more."""
+async def _touch(world: World, cluster: Cluster, sessions: Sequence[bytes]) -> list[Finding]:
+    """Damage is noticed when a session is used, and whoever is stuck shows it: each session is claimed once more,
+    at every producer."""
     findings = []
-    for key in sorted(world.lost):
+    for key in sessions:
         doctor = Client(world, cluster, "doctor", key)
-        for _ in range(10):
-            answer = await doctor.attempt(world.asks.plain("doctor", key, "claim", takeover=True))
-            if answer.outcome == "accepted" or answer.code in ("gone", "no-session"):
-                break
-            await asyncio.sleep(0.5)
-        else:
-            findings.append(Finding("heals", f"{key!r} still answers {answer.code} long after all is well"))
+        for process in cluster.producers():
+            for _ in range(10):
+                ask = world.asks.plain("doctor", key, "claim", takeover=True)
+                answer = await doctor.attempt(ask, process)
+                if answer.outcome == "accepted" or answer.code in ("gone", "no-session"):
+                    break
+                await asyncio.sleep(0.5)
+            else:
+                text = f"{key!r} at {process.name} still answers {answer.code} long after all is well"
+                findings.append(Finding("heals", text))
     return findings
 
 
