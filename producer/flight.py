@@ -198,8 +198,8 @@ class Flight:
 
     async def made_it(self, commit: Commit, seen: Seen) -> bool:
         """Whether a record that was refused late is in the history all the same: the refusal may be that of a
-        second copy, once the verdict on the first is forgotten. Raises Unavailable, CacheUnavailable,
-        log-truncated, or unknown-outcome when the session was deleted and nothing tells."""
+        second copy, once the verdict on the first is forgotten. Raises Unavailable, CacheUnavailable or
+        log-truncated."""
         verdict = commit.verdict
         if verdict is None or verdict.landed or commit.record.kind != "commit":
             return False
@@ -208,9 +208,9 @@ class Flight:
         if seen.state.status == "open":
             # How many verdicts came since tells nothing: an overflow of the windows forgets the newest too.
             return await self._made(commit) is not None
-        if seen.ordinal - commit.ordinal < SETTLED_MAX:
-            return False
-        raise unknown_outcome(commit.record.id)
+        if seen.ordinal - commit.ordinal >= SETTLED_MAX:
+            _tell_unknown(commit)
+        return False
 
     async def _made(self, commit: Commit) -> Verdict | None:
         keys = self._engine.sight.keys(self._key)
@@ -348,10 +348,16 @@ class Flight:
                     # It needs no certain place, so others may stand before it: only the state tells the head.
                     return msgspec.structs.replace(landed, chain=seen.state.chain, next_seq=seen.state.next_seq)
         elif seen.state.status != "open":
-            # The index of its commits is gone with the session, so nobody can say.
-            return None
+            if 0 <= commit.offset < seen.next_offset:
+                _tell_unknown(commit)
         elif seen.state.next_seq > record.seq:
             return await self._made(commit) or commit.refused_late()
         if 0 <= commit.offset < seen.next_offset:
             return commit.refused_late()
         return None
+
+
+def _tell_unknown(commit: Commit) -> None:
+    """The session was deleted, and the index of its commits with it: nobody can say any more."""
+    for request in commit.requests:
+        request.refuse(unknown_outcome(commit.record.id))
