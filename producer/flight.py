@@ -196,21 +196,21 @@ class Flight:
         found, self.returned, self.broken = self.returned, [], False
         return found
 
-    async def made_it(self, commit: Commit, seen: Seen) -> bool:
-        """Whether a record that was refused late is in the history all the same: the refusal may be that of a
-        second copy, once the verdict on the first is forgotten. Raises Unavailable, CacheUnavailable or
+    async def made_it(self, commit: Commit, seen: Seen) -> Verdict | None:
+        """The verdict on a record that was refused late and is in the history all the same: the refusal may be
+        that of a second copy, once the verdict on the first is forgotten. Raises Unavailable, CacheUnavailable or
         log-truncated."""
         verdict = commit.verdict
         if verdict is None or verdict.landed or commit.record.kind != "commit":
-            return False
+            return None
         if verdict.seq >= seen.state.next_seq:
-            return False
+            return None
         if seen.state.status == "open":
             # How many verdicts came since tells nothing: an overflow of the windows forgets the newest too.
-            return await self._made(commit) is not None
+            return await self._made(commit)
         if seen.ordinal - commit.ordinal >= SETTLED_MAX:
             _tell_unknown(commit)
-        return False
+        return None
 
     async def _made(self, commit: Commit) -> Verdict | None:
         keys = self._engine.sight.keys(self._key)

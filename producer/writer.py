@@ -369,23 +369,23 @@ class SessionWriter:
         if len(self._flight.returned) > len(returned):
             return
         again: list[Request] = []
-        for commit, in_history in zip(self._flight.mended(), made, strict=True):
-            again += self._returned(commit, in_history)
+        for commit, found in zip(self._flight.mended(), made, strict=True):
+            again += self._returned(commit, found)
         self._queue.extendleft(reversed(again))
         if any(commit.verdict is None for commit in returned):
             self._obstacle("unavailable", "the log does not answer")
             await self._pause(self._engine.limits.retry_pause_ms)
 
-    def _returned(self, commit: Commit, in_history: bool) -> list[Request]:
+    def _returned(self, commit: Commit, found: Verdict | None) -> list[Request]:
         """Those of the commit's requests that are to be tried again."""
         again: list[Request] = []
         verdict = commit.verdict
         for request in commit.requests:
             if verdict is not None and verdict.landed:
                 continue
-            request.landed_or_not(written=in_history)
-            if in_history:
-                request.resolve(Landed(commit.landed_at(commit.offset), commit.record.id, self._flight.open_id, 0))
+            request.landed_or_not(written=found is not None)
+            if found is not None:
+                request.resolve(Landed(found, commit.record.id, self._flight.open_id, self._flight.version))
             elif commit.refusal is not None:
                 request.refuse(commit.refusal)
             elif request.open:

@@ -48,9 +48,11 @@ class Cluster:
         if not victim.lane.alive:
             return
         victim.kill()
+        self._world.notice_names()
         self._world.sky.later(back_s, lambda: self._start(type(victim), victim.number, victim.generation + 1))
 
     def expel(self, process: Process) -> None:
         """The group gives up a worker that has been silent for too long."""
         if isinstance(process, WorkerProcess) and process.lane.paused and process in self._places.values():
+            self._world.notice_names()
             self._world.topic.group(GROUP).expel(process.member)

@@ -9,7 +9,9 @@ from surfacelog.events import Draft
 __all__ = ["TRANSIENT", "Answer", "Ask", "Evidence", "Read"]
 
 # Refusals that say nothing of the session: the client may come again.
-TRANSIENT = frozenset({"locked", "overloaded", "rebuilding", "unavailable", "unknown-outcome", "forking"})
+TRANSIENT = frozenset(
+    {"locked", "overloaded", "rebuilding", "unavailable", "unknown-outcome", "forking", "faulted"}
+)
 
 
 class Ask(msgspec.Struct, frozen=True):

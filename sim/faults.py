@@ -108,6 +108,7 @@ class Faults:
         copy = copies[max(len(copies) - self._world.chance.choice((1, 1, 2, 4)), 0)]
         self._world.cache.restore(copy)
         self._world.damaged = True
+        self._world.notice_names()
         # The copy may be one that had lost a key.
         for key in self._world.lost:
             self._world.lost[key] = self._world.end(key)
@@ -139,6 +140,7 @@ class Faults:
         owner = group.owners.get(partition)
         if owner is not None and chance.random() < 0.3:
             world.loop.note(f"{owner} is expelled from the group")
+            world.notice_names()
             group.expel(owner)
         world.loop.note(f"partition {partition} goes to {name}")
         group.place(partition, name)

@@ -20,7 +20,7 @@ from sim.faults import Faults
 from sim.guard import RealWorldUsed
 from sim.history import History, replay
 from sim.loop import Deadlock, SimLoop, StepsExceeded, simulate
-from sim.projections import found_projections, wanted_projections
+from sim.projections import Projection, found_projections, wanted_projections
 from sim.rawwriter import RawWriter
 from sim.temper import Temper, temper_of
 from sim.world import World
@@ -180,9 +180,12 @@ def _projections(world: World, *, untouched: bool) -> list[Finding]:
     `untouched` are to be right too."""
     histories = replay(world.records())
     found, wanted = found_projections(world), wanted_projections(histories, world.settings)
+    for key in [key for key, parts in found.items() if _is_parked(parts)]:
+        if world.partition(key) in world.feared:
+            del found[key], wanted[key]
     for key, end in world.lost.items():
         history = histories.get(key)
-        if history is None or history.state.status == "absent":
+        if history is None or key not in wanted:
             continue
         touched = history.steps[-1].offset >= end
         # Nothing is written to a deleted session any more, so what the cache lost of it is never noticed.
@@ -190,6 +193,11 @@ def _projections(world: World, *, untouched: bool) -> list[Finding]:
             found.pop(key, None)
             del wanted[key]
     return check_projections(found, wanted)
+
+
+def _is_parked(parts: Projection) -> bool:
+    entry = parts["directory"]
+    return isinstance(entry, bytes) and b"faulted" in entry
 
 
 async def _touch(world: World, cluster: Cluster, sessions: Sequence[bytes]) -> list[Finding]:
@@ -203,6 +211,8 @@ async def _touch(world: World, cluster: Cluster, sessions: Sequence[bytes]) -> l
                 ask = world.asks.plain("doctor", key, "claim", takeover=True)
                 answer = await doctor.attempt(ask, process)
                 if answer.outcome == "accepted" or answer.code in ("gone", "no-session"):
+                    break
+                if answer.code == "faulted" and world.partition(key) in world.feared:
                     break
                 await asyncio.sleep(0.5)
             else:

@@ -17,6 +17,8 @@ from surfacelog.keys import PartitionKeys, partition_of, tag_of
 __all__ = ["GROUP", "World"]
 
 GROUP = "projectors"
+# From so many assignments without progress on, a worker names each record before it folds it.
+OPENS_FEARED = 2
 
 
 # Shorter than in life, so that a short run sees locks expire, verdicts late, and deadlines passed.
@@ -50,6 +52,8 @@ class World:
         # Sessions that lost a key in the cache, and the log end then: a record behind it must heal them.
         self.lost: dict[bytes, int] = {}
         self.damaged = False
+        # Partitions in which a worker may have died over a named record: its session is parked then, by design.
+        self.feared: set[int] = set()
         self.refolds = 0
         self.sessions = [b"t/s%d" % number for number in range(temper.sessions)]
         self.limits = msgspec.structs.replace(_LIMITS, append_in_flight_max=2 if temper.small_windows else 8)
@@ -76,6 +80,14 @@ class World:
     def keys(self, partition: int) -> PartitionKeys:
         """The cache keys of a partition."""
         return self._keys[partition]
+
+    def notice_names(self) -> None:
+        """A worker is gone, or the cache is an older one: a record that is named now may be blamed for it."""
+        for partition, keys in enumerate(self._keys):
+            naming, opens = self.cache.data.call("HMGET", keys.checkpoint, b"naming", b"opens")
+            # A name may still be under way.
+            if naming is not None and (int(naming) >= 0 or int(opens) >= OPENS_FEARED):
+                self.feared.add(partition)
 
     def end(self, key: bytes) -> int:
         """The true log end of a session's partition."""
