@@ -12,11 +12,11 @@ from hashlib import sha256
 import jwt
 import msgspec
 
+from gateway.tenant import LOCAL_TENANT
 from surfacelog.errors import ProtocolError
 
-__all__ = ["LOCAL_TENANT", "Doorkeeper", "JwtRule", "check_bind", "is_loopback", "read_keys"]
+__all__ = ["Doorkeeper", "JwtRule", "check_bind", "is_loopback", "read_keys"]
 
-LOCAL_TENANT = "local"
 CREDENTIAL_BYTES_MAX = 8192
 DIGEST_CHARS = 64
 

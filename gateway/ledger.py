@@ -17,6 +17,7 @@ from gateway.ledger_direct import DirectDoor
 from gateway.ledger_door import Door
 from gateway.ledger_http import HttpDoor
 from gateway.ledger_session import LedgerSession
+from gateway.tenant import LOCAL_TENANT
 from producer.ids import mint_id
 from producer.limits import AppendLimits
 from producer.settings import ServerSettings, read_settings
@@ -24,7 +25,6 @@ from surfacelog.errors import ProtocolError
 
 __all__ = ["Ledger"]
 
-LOCAL_TENANT = "local"
 Target = str | Path | ServerSettings | None
 
 

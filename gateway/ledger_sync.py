@@ -15,6 +15,7 @@ from gateway.ledger import Ledger, Target
 from gateway.ledger_answers import EventView, Head
 from gateway.ledger_door import Ack
 from gateway.ledger_session import LedgerSession
+from gateway.tenant import LOCAL_TENANT
 from producer.append import Appended
 from producer.claims import Claimed
 from producer.limits import AppendLimits
@@ -90,7 +91,7 @@ class SyncLedger:
         target: Target = None,
         *,
         api_key: str | None = None,
-        tenant: str = "local",
+        tenant: str = LOCAL_TENANT,
         limits: AppendLimits | None = None,
         patience_s: float = 30.0,
         keys: bool = True,

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from gateway.reads import WAIT_MS, Answer
 from gateway.scripts import EVENTS, TRANSCRIPT
 from gateway.view import View, Viewer
-from producer.history import Place, places_of, read_commits
+from producer.history import read_commits
 from producer.log import EventLog
+from surfacelog.entries import Place, read_places
 from surfacelog.keys import SessionKeys
 
 __all__ = ["Pages"]
@@ -61,7 +62,7 @@ class Pages:
         _, held, entries = found.rest
         if held is not None:
             return found, self._cut(held)
-        places = places_of(entries)
+        places = read_places(entries)
         if not places or places[0][0] > start:
             raise await self._viewer.damaged(found)
         end = min(stop, start + limit, found.seq)
@@ -102,7 +103,7 @@ class Pages:
             raise await self._viewer.damaged(found)
         seqs = [int(seq) for seq in raw_seqs or ()]
         old = [seq for seq in seqs if seq < tail]
-        lines = await self._old(found, old, places_of(entries)) if old else []
+        lines = await self._old(found, old, read_places(entries)) if old else []
         if len(lines) == len(old):
             first = max(seqs[0], tail) if seqs else 0
             lines += [held[seq - first] for seq in seqs[len(old) :]]

@@ -13,7 +13,7 @@ from producer.cache import Argument
 from surfacelog.claim import Claim
 from surfacelog.errors import LedgerError, ProtocolError
 from surfacelog.header import read_header
-from surfacelog.keys import SessionKeys
+from surfacelog.keys import SessionKeys, nonce_of
 from surfacelog.snapshot import header_of
 from surfacelog.surface import Node
 from surfacelog.token import Token, read_token
@@ -153,7 +153,7 @@ def _continues(token: Token, found: View) -> bool:
 
 
 def _token_of(found: View) -> str:
-    nonce = found.pointer.partition(":")[2]
+    nonce = nonce_of(found.pointer)
     return Token(found.open_id, found.version, found.seq - 1, found.generation, nonce, found.count).encode()
 
 

@@ -8,10 +8,10 @@ from importlib.resources import files
 from typing import Any
 
 from producer.cache import Argument, Script, TwinData
+from surfacelog.entries import PLACE_BYTES
 
 __all__ = ["EVENTS", "MESSAGES", "SESSION", "TRANSCRIPT"]
 
-ENTRY_BYTES = 16
 _CHECKPOINT = (b"next", b"target", b"halted")
 _META = (b"status", b"open", b"next", b"content", b"messages", b"mk")
 
@@ -44,7 +44,7 @@ def _place_of(data: TwinData, key: bytes, entries: int, seq: int) -> int:
     low, high = 0, entries - 1
     while low < high:
         middle = (low + high + 1) // 2
-        found = data.call("GETRANGE", key, middle * ENTRY_BYTES, middle * ENTRY_BYTES + 7)
+        found = data.call("GETRANGE", key, middle * PLACE_BYTES, middle * PLACE_BYTES + 7)
         low, high = (middle, high) if int.from_bytes(found, "big") <= seq else (low, middle - 1)
     return low
 
@@ -80,9 +80,9 @@ def _events(data: TwinData, keys: Sequence[bytes], args: Sequence[Argument]) -> 
         return [*seen, tail, [], b""]
     if first >= tail:
         return [*seen, tail, data.call("LRANGE", keys[4], first - tail, stop - tail - 1), b""]
-    place = _place_of(data, keys[5], (_quiet(data, "STRLEN", keys[5]) or 0) // ENTRY_BYTES, first)
-    last = (place + stop - first) * ENTRY_BYTES - 1
-    return [*seen, tail, None, _quiet(data, "GETRANGE", keys[5], place * ENTRY_BYTES, last) or b""]
+    place = _place_of(data, keys[5], (_quiet(data, "STRLEN", keys[5]) or 0) // PLACE_BYTES, first)
+    last = (place + stop - first) * PLACE_BYTES - 1
+    return [*seen, tail, None, _quiet(data, "GETRANGE", keys[5], place * PLACE_BYTES, last) or b""]
 
 
 def _transcript(data: TwinData, keys: Sequence[bytes], args: Sequence[Argument]) -> Any:
@@ -101,11 +101,11 @@ def _transcript(data: TwinData, keys: Sequence[bytes], args: Sequence[Argument])
         if high >= tail:
             bodies = data.call("LRANGE", keys[4], max(low - tail, 0), high - tail)
         if low < tail:
-            count = (_quiet(data, "STRLEN", keys[5]) or 0) // ENTRY_BYTES
+            count = (_quiet(data, "STRLEN", keys[5]) or 0) // PLACE_BYTES
             place = _place_of(data, keys[5], count, low)
             last = _place_of(data, keys[5], count, min(high, tail - 1))
-            end = min(last + 1, place + window) * ENTRY_BYTES - 1
-            entries = _quiet(data, "GETRANGE", keys[5], place * ENTRY_BYTES, end) or b""
+            end = min(last + 1, place + window) * PLACE_BYTES - 1
+            entries = _quiet(data, "GETRANGE", keys[5], place * PLACE_BYTES, end) or b""
     whole = _quiet(data, "LLEN", keys[6]) == int(_quiet(data, "HGET", keys[3], b"transcript") or 0)
     return [*seen, tail, seqs, bodies, entries, 1 if whole else None]
 

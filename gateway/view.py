@@ -16,11 +16,10 @@ from producer.checkpoint import read_entry
 from producer.damage import report_damage
 from producer.freshness import LogEnds
 from surfacelog.errors import CODES, ProtocolError
-from surfacelog.keys import PartitionKeys, SessionKeys, partition_of, record_key, tag_of
+from surfacelog.keys import PROJECTION_VERSION, PartitionKeys, SessionKeys, partition_of, record_key, tag_of
 
-__all__ = ["FIRST_VERSION", "View", "Viewer"]
+__all__ = ["View", "Viewer"]
 
-FIRST_VERSION = 1
 FLIPS_MAX = 4
 POLL_S = 0.05
 NEGATIVE_POLL_S = 0.01
@@ -60,7 +59,7 @@ class Viewer:
         self._ends = ends
         self._news = news
         self._keys = [
-            PartitionKeys(tag_of(number, partitions, topic), FIRST_VERSION) for number in range(partitions)
+            PartitionKeys(tag_of(number, partitions, topic), PROJECTION_VERSION) for number in range(partitions)
         ]
 
     async def look(

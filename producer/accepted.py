@@ -5,13 +5,13 @@ A refusal that comes late may be that of a second copy, whose first copy made it
 
 from producer.cache import Cache
 from producer.log import EventLog
+from surfacelog.entries import PLACE_BYTES, read_places
 from surfacelog.keys import SessionKeys
 from surfacelog.records import read_record
 
 __all__ = ["Maker", "find_maker"]
 
-ENTRY_BYTES = 16
-CHUNK_BYTES = 1024 * ENTRY_BYTES
+CHUNK_BYTES = 1024 * PLACE_BYTES
 
 Maker = tuple[str, int]
 
@@ -37,10 +37,9 @@ async def _find_offset(cache: Cache, keys: SessionKeys, seq: int) -> int | None:
     while end > 0:
         start = max(end - CHUNK_BYTES, 0)
         chunk = await cache.call("GETRANGE", keys.offsets, start, end - 1)
-        for at in range(len(chunk) - ENTRY_BYTES, -1, -ENTRY_BYTES):
-            first = int.from_bytes(chunk[at : at + 8], "big")
+        for first, offset in reversed(read_places(chunk)):
             if first == seq:
-                return int.from_bytes(chunk[at + 8 : at + 16], "big")
+                return offset
             if first < seq:
                 return None
         end = start

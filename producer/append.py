@@ -22,7 +22,8 @@ SEPARATOR = b"\x00"
 
 class Appended(msgspec.Struct, frozen=True, rename="camel"):
     """Where the events stand: seqs `seq` to `seq + count - 1`, in the record at `offset` (-1 when only the log has
-    it). `chain`: hex, of the history up to and with them. `next_seq`: what to expect next. `token`: hand it to a
+    it). `chain`: hex, of the history up to and with them; for a repeat, of the newest history
+    that is certain. `next_seq`: what to expect next. `token`: hand it to a
     reader to read your own write. `provisional`: acknowledged by the log only; the verdict may still differ."""
 
     seq: int

@@ -3,11 +3,12 @@
 from collections.abc import AsyncIterator, Sequence
 
 from producer.log import EventLog, LogRecord
+from surfacelog.entries import Place
 from surfacelog.errors import ProtocolError
 from surfacelog.events import read_lines
 from surfacelog.records import read_record
 
-__all__ = ["Place", "places_of", "read_commits"]
+__all__ = ["read_commits"]
 
 # Reading through neighbours' records is cheaper than a new seek up to about this distance.
 GAP_RECORDS_MAX = 200
@@ -16,14 +17,6 @@ WINDOW_RECORDS_MAX = 400
 FIRST_RECORDS = 8
 WINDOW_BYTES = 2 << 20
 READ_TIMEOUT_MS = 5000
-
-Place = tuple[int, int]
-
-
-def places_of(entries: bytes) -> list[Place]:
-    """(first seq, offset) of each commit in a piece of `offsets`."""
-    numbers = [int.from_bytes(entries[at : at + 8], "big") for at in range(0, len(entries) - 7, 8)]
-    return list(zip(numbers[::2], numbers[1::2], strict=False))
 
 
 async def read_commits(

@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator
 
 from producer.cache import CacheUnavailable
 from producer.engine import Engine
-from producer.history import places_of, read_commits
+from producer.history import read_commits
 from producer.log import Unavailable
 from producer.sight import Seen
+from surfacelog.entries import read_places
 from surfacelog.errors import ProtocolError
 
 __all__ = ["prefix_lines"]
@@ -33,7 +34,7 @@ async def _lines(engine: Engine, session_key: bytes, stop: int) -> AsyncIterator
     at = 0
     while True:
         chunk = await engine.cache.call("GETRANGE", keys.offsets, at, at + CHUNK_BYTES - 1)
-        places = [place for place in places_of(chunk or b"") if place[0] < stop]
+        places = [place for place in read_places(chunk or b"") if place[0] < stop]
         async for seq, lines in read_commits(engine.log, partition, session_key, places):
             for line in lines[: stop - seq]:
                 yield line

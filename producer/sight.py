@@ -11,13 +11,11 @@ from producer.damage import report_damage
 from producer.state_reader import STATE_SCRIPT, StateView, parse_state, state_request
 from surfacelog.entries import entry_field, read_recent
 from surfacelog.errors import CODES
-from surfacelog.keys import PartitionKeys, SessionKeys, partition_of, tag_of
+from surfacelog.keys import PROJECTION_VERSION, PartitionKeys, SessionKeys, partition_of, tag_of
 from surfacelog.state import SessionState
 from surfacelog.verdict import Verdict
 
 __all__ = ["Seen", "Sight"]
-
-FIRST_VERSION = 1
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -42,7 +40,7 @@ class Sight:
     def __init__(self, cache: Cache, topic: str, partitions: int) -> None:
         self._cache = cache
         self._tags = [tag_of(partition, partitions, topic) for partition in range(partitions)]
-        self._keys = [PartitionKeys(tag, FIRST_VERSION) for tag in self._tags]
+        self._keys = [PartitionKeys(tag, PROJECTION_VERSION) for tag in self._tags]
 
     def partition(self, session_key: bytes) -> int:
         """The partition of a session."""
@@ -134,7 +132,7 @@ def seen(view: StateView) -> Seen:
     return Seen(
         view.state if view.state is not None else SessionState(),
         place.next if place is not None else 0,
-        view.version if view.version is not None else FIRST_VERSION,
+        view.version if view.version is not None else PROJECTION_VERSION,
         _number(view.meta, b"ordinal"),
         code,
         message,

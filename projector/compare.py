@@ -8,9 +8,7 @@ from producer.state_reader import StateView
 from projector.refold import Refold
 from surfacelog.snapshot import Pieces, pieces
 
-__all__ = ["Shown", "Told", "compare", "read_commits"]
-
-ENTRY_BYTES = 16
+__all__ = ["Shown", "Told", "compare"]
 
 # What differs, in words, and the offset of the record where it shows (-1: not one record's).
 Told = tuple[str, str, int]
@@ -23,14 +21,6 @@ class Shown(msgspec.Struct, frozen=True):
     messages: list[bytes]
     transcript: list[int]
     commits: list[tuple[int, int]]
-
-
-def read_commits(offsets: bytes) -> list[tuple[int, int]]:
-    """The (seq, offset) pairs of an `offsets` string."""
-    return [
-        (int.from_bytes(offsets[at : at + 8], "big"), int.from_bytes(offsets[at + 8 : at + 16], "big"))
-        for at in range(0, len(offsets), ENTRY_BYTES)
-    ]
 
 
 def compare(fold: Refold | None, shown: Shown, offsets: Collection[int]) -> Told | None:

@@ -30,6 +30,7 @@ from projector.staging import StagingLost
 from projector.states import States
 from projector.trouble import Broken, Fault, Halted, Moved, Unwritable
 from surfacelog.errors import ProtocolError
+from surfacelog.keys import messages_pointer
 
 __all__ = ["PartitionProjection"]
 
@@ -328,7 +329,7 @@ class PartitionProjection:
             call.check(session, "HGET", keys.directory, known, session.decode("ascii"))
             delta = changed_delta(state, state.drain())
             made = rewrites.get(session)
-            pointer = held.pointer or b"0:%s" % self.site.nonce().encode()
+            pointer = held.pointer or messages_pointer(0, self.site.nonce())
             if made is not None:
                 delta.rebuilt = made.wanted
                 pointer = made.pointer

@@ -23,7 +23,7 @@ from projector.trouble import Moved
 from surfacelog.accept import accept
 from surfacelog.derive import offload
 from surfacelog.errors import LedgerError, ProtocolError
-from surfacelog.keys import SessionKeys
+from surfacelog.keys import SessionKeys, messages_pointer
 from surfacelog.records import read_record
 from surfacelog.snapshot import pieces
 from surfacelog.state import Changes, SessionState
@@ -230,12 +230,12 @@ async def _rewrite(
         _clear(call, held.own, held.pointer)
     else:
         delta = refold.delta()
-        pointer = b"%d:%s" % (state.surface.content_generation, site.nonce().encode())
+        pointer = messages_pointer(state.surface.content_generation, site.nonce())
         assert delta.rebuilt is not None
         staged = None
         if delta.rebuilt.size_bytes > STAGE_BYTES_MAX or delta.rebuilt.new_count > STAGE_VALUES_MAX:
-            own = held.own
-            staged = await stage(site.cache, own.messages + pointer, own.messages + held.pointer, delta.rebuilt)
+            fresh, old = held.own.messages_at(pointer), held.own.messages_at(held.pointer)
+            staged = await stage(site.cache, fresh, old, delta.rebuilt)
         entry = write_session(call, session, held, delta, site.bounds, pointer, staged).entry
     if refold.fault is not None:
         code, offset = refold.fault
@@ -251,5 +251,5 @@ async def _rewrite(
 def _clear(call: Call, own: SessionKeys, pointer: bytes) -> None:
     for key in (own.meta, own.surface, own.transcript, own.tail, own.offsets, own.recent):
         call.write("DEL", key)
-    for key in (own.used_keys, own.headers, own.tools, own.parked, own.messages + pointer):
+    for key in (own.used_keys, own.headers, own.tools, own.parked, own.messages_at(pointer)):
         call.write("DEL", key)

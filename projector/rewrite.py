@@ -10,6 +10,7 @@ from projector.delta import MessageList, message_list, nodes_before, offloaded_s
 from projector.held import Held
 from projector.staging import STAGE_BYTES_MAX, STAGE_VALUES_MAX, StagingLost, stage
 from surfacelog.derive import offload
+from surfacelog.keys import messages_pointer
 from surfacelog.surface import Plan
 
 __all__ = ["Rewrite", "rewrite"]
@@ -38,15 +39,15 @@ async def rewrite(cache: Cache, held: Held, plans: Sequence[Plan], nonce: str) -
             if node.seq in changed and not node.empty:
                 body = bodies.get(node.seq)
                 if body is None:
-                    body = await cache.call("LINDEX", held.own.messages + held.pointer, index[node.seq])
+                    body = await cache.call("LINDEX", held.own.messages_at(held.pointer), index[node.seq])
                     if body is None:
                         raise StagingLost
                 bodies[node.seq] = offload(body, node.offloaded)
     wanted = message_list(before, after, bodies)
-    pointer = b"%d:%s" % (held.state.surface.content_generation, nonce.encode())
+    pointer = messages_pointer(held.state.surface.content_generation, nonce)
     # What is copied is at most all that the old list holds.
     if held.message_bytes + wanted.size_bytes <= STAGE_BYTES_MAX and wanted.new_count <= STAGE_VALUES_MAX:
         return Rewrite(wanted, pointer, None)
     own = held.own
-    staged = await stage(cache, own.messages + pointer, own.messages + held.pointer, wanted)
+    staged = await stage(cache, own.messages_at(pointer), own.messages_at(held.pointer), wanted)
     return Rewrite(wanted, pointer, staged)

@@ -24,6 +24,7 @@ from projector.held import (
     TRANSCRIPT,
     Held,
 )
+from surfacelog.entries import place_entry
 from surfacelog.snapshot import header_entry, tools_entry
 
 __all__ = ["TailBounds", "Written", "check_session", "write_session"]
@@ -73,7 +74,7 @@ def check_session(call: Call, session: bytes, held: Held) -> None:
     own = held.own
     call.check(session, "HGET", own.meta, held.meta.get(b"last"), "last")
     keys = (
-        *(own.messages + held.pointer, own.surface, own.transcript, own.tail, own.offsets),
+        *(own.messages_at(held.pointer), own.surface, own.transcript, own.tail, own.offsets),
         *(own.recent, own.used_keys, own.headers, own.tools),
     )
     call.check_lengths(session, LENGTH_COMMANDS, keys, held.lengths)
@@ -100,7 +101,7 @@ def write_session(
     if state.status == "deleted":
         for key in (own.surface, own.transcript, own.tail, own.offsets, own.headers, own.tools):
             call.write("DEL", key)
-        call.write("DEL", own.messages + held.pointer)
+        call.write("DEL", own.messages_at(held.pointer))
         for place in (MESSAGES, SURFACE, TRANSCRIPT, TAIL, OFFSETS, HEADERS, TOOLS):
             lengths[place] = 0
         tail, message_bytes, digests = deque(), 0, set[str]()
@@ -131,14 +132,14 @@ def _write_messages(
     staged_bytes: int | None,
 ) -> int:
     own = held.own
-    key = own.messages + pointer
+    key = own.messages_at(pointer)
     rebuilt = delta.rebuilt
     if rebuilt is None:
         if delta.messages:
             call.write("RPUSH", key, delta.messages)
             lengths[MESSAGES] += len(delta.messages)
         return held.message_bytes + sum(map(len, delta.messages))
-    old = own.messages + held.pointer
+    old = own.messages_at(held.pointer)
     lengths[MESSAGES] = rebuilt.count
     if held.pointer:
         call.write("PEXPIRE", old, (OLD_MESSAGES_TTL_MS,))
@@ -167,7 +168,7 @@ def _write_surface(call: Call, held: Held, delta: Delta, lengths: list[int]) -> 
         call.write("RPUSH", own.transcript, delta.transcript)
         lengths[TRANSCRIPT] += len(delta.transcript)
     if delta.commits:
-        packed = b"".join(seq.to_bytes(8, "big") + offset.to_bytes(8, "big") for seq, offset in delta.commits)
+        packed = b"".join(place_entry(seq, offset) for seq, offset in delta.commits)
         call.write("APPEND", own.offsets, (packed,))
         lengths[OFFSETS] += len(packed)
 

@@ -5,10 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-__all__ = ["PROJECTION_VERSION", "ProjectorSettings"]
-
-# Names the layout of the Redis keys and the rules behind their content.
-PROJECTION_VERSION = 1
+__all__ = ["ProjectorSettings"]
 
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 

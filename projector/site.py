@@ -9,8 +9,8 @@ import msgspec
 from producer.cache import Cache
 from producer.log import EventLog
 from projector.session_write import TailBounds
-from projector.settings import PROJECTION_VERSION, ProjectorSettings
-from surfacelog.keys import PartitionKeys, tag_of
+from projector.settings import ProjectorSettings
+from surfacelog.keys import PROJECTION_VERSION, PartitionKeys, tag_of
 
 __all__ = ["Site", "make_site"]
 

@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Collection
 import msgspec
 
 from producer.state_reader import STATE_SCRIPT, parse_place, parse_states, state_request
-from projector.compare import Shown, compare, read_commits
+from projector.compare import Shown, compare
 from projector.refold import Refold
 from projector.scan import SCAN_RECORDS, nothing_between
 from projector.site import Site
+from surfacelog.entries import PLACE_BYTES, read_places
 from surfacelog.errors import ProtocolError
 
 __all__ = ["Difference", "Verification"]
@@ -105,13 +106,15 @@ class Verification:
             if view.checkpoint is None:
                 return self._partition("checkpoint", "it was lost while the partition was verified")
             pointer = view.meta.get(b"mk", b"")
-            messages = await site.cache.call("LRANGE", own.messages + pointer, 0, -1)
+            messages = await site.cache.call("LRANGE", own.messages_at(pointer), 0, -1)
             transcript = await site.cache.call("LRANGE", own.transcript, 0, -1)
             offsets = await site.cache.call("GETRANGE", own.offsets, 0, -1)
             if await site.cache.call("HGET", own.meta, b"last") != view.meta.get(b"last"):
                 continue
             await self._fold(view.checkpoint.next)
-            shown = Shown(view, messages, [int(seq) for seq in transcript], read_commits(offsets))
+            # A torn last place is filled up, so that it shows as a commit that the log does not have.
+            places = read_places(offsets + bytes(-len(offsets) % PLACE_BYTES))
+            shown = Shown(view, messages, [int(seq) for seq in transcript], places)
             fold = self.folds.get(session)
             if fold is not None and (fold.fault is not None or (view.entry and view.entry.status == "faulted")):
                 self.parked.append(session)

@@ -6,13 +6,13 @@ from producer.limits import AppendLimits
 from producer.log import LogRecord
 from producer.memory_cache import MemoryCache
 from producer.memory_log import MemoryTopic
-from projector.settings import PROJECTION_VERSION, ProjectorSettings
+from projector.settings import ProjectorSettings
 from sim.asks import AskMaker
 from sim.evidence import Evidence
 from sim.loop import SimLoop
 from sim.temper import Temper
 from sim.wires import QuickWireLog, Sky, WireCache, WireLog
-from surfacelog.keys import PartitionKeys, partition_of, tag_of
+from surfacelog.keys import PROJECTION_VERSION, PartitionKeys, partition_of, tag_of
 
 __all__ = ["GROUP", "World"]
 

@@ -1,4 +1,4 @@
-"""Windows and nodes of a session as a cache keeps them: in few bytes, since each session carries hundreds.
+"""Windows, nodes and places of a session as a cache keeps them: in few bytes, since each session carries hundreds.
 
 Entries stay within 64 bytes where they can: Redis keeps small hashes of such entries in a third of the space.
 """
@@ -11,8 +11,22 @@ from surfacelog.node import Node
 from surfacelog.state import UsedKey
 from surfacelog.verdict import Verdict
 
-__all__ = ["entry_field", "key_entry", "read_key", "read_recent", "recent_entry", "rows_of"]
+__all__ = [
+    "PLACE_BYTES",
+    "Place",
+    "entry_field",
+    "key_entry",
+    "place_entry",
+    "read_key",
+    "read_places",
+    "read_recent",
+    "recent_entry",
+    "rows_of",
+]
 
+# One commit in the `offsets` string: first seq and offset, 8 bytes each, big-endian.
+PLACE_BYTES = 16
+Place = tuple[int, int]
 _OUTCOMES = ("accepted", "rejected", "duplicate")
 _PLACE = {outcome: place for place, outcome in enumerate(_OUTCOMES)}
 _UUID, _HEX, _TEXT = b"\x00", b"\x01", b"\x02"
@@ -46,6 +60,17 @@ class _Used(msgspec.Struct, array_like=True, gc=False):
 _recent = msgspec.msgpack.Decoder(_Recent)
 _used = msgspec.msgpack.Decoder(_Used)
 _DEFAULTS = tuple(field.default for field in msgspec.structs.fields(Node))
+
+
+def place_entry(seq: int, offset: int) -> bytes:
+    """One commit as the `offsets` string holds it."""
+    return seq.to_bytes(8, "big") + offset.to_bytes(8, "big")
+
+
+def read_places(entries: bytes) -> list[Place]:
+    """(first seq, offset) of each whole commit in a piece of `offsets`."""
+    numbers = [int.from_bytes(entries[at : at + 8], "big") for at in range(0, len(entries) - 7, 8)]
+    return list(zip(numbers[::2], numbers[1::2], strict=False))
 
 
 def entry_field(text: str) -> bytes:

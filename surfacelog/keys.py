@@ -11,8 +11,11 @@ from surfacelog.errors import ProtocolError
 
 __all__ = [
     "ID_BYTES_MAX",
+    "PROJECTION_VERSION",
     "PartitionKeys",
     "SessionKeys",
+    "messages_pointer",
+    "nonce_of",
     "partition_of",
     "record_key",
     "session_of",
@@ -20,6 +23,8 @@ __all__ = [
     "tag_of",
 ]
 
+# Names the layout of the Redis keys and the rules behind their content; readers use what `serving` names.
+PROJECTION_VERSION = 1
 ID_BYTES_MAX = 512
 SLOTS = 16384
 _PLAIN = re.compile(rb"[A-Za-z0-9._~-]+\Z")
@@ -148,7 +153,7 @@ class PartitionKeys:
 
 
 class SessionKeys:
-    """Redis keys of one session. `messages` is followed by `<contentGeneration>:<nonce>`."""
+    """Redis keys of one session. `messages` is followed by a pointer, `<contentGeneration>:<nonce>`."""
 
     __slots__ = (
         "headers",
@@ -178,3 +183,17 @@ class SessionKeys:
         self.headers = root + b"headers"
         self.tools = root + b"tools"
         self.lock = lock
+
+    def messages_at(self, pointer: bytes) -> bytes:
+        """The list of derived messages that the pointer names."""
+        return self.messages + pointer
+
+
+def messages_pointer(content_generation: int, nonce: str) -> bytes:
+    """Names a fresh list of derived messages; `meta` says which one is served."""
+    return b"%d:%s" % (content_generation, nonce.encode())
+
+
+def nonce_of(pointer: str) -> str:
+    """The nonce in a pointer."""
+    return pointer.partition(":")[2]

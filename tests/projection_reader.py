@@ -3,8 +3,7 @@
 from producer.cache import Cache
 from producer.log import EventLog
 from producer.state_reader import StateView, read_state
-from projector.settings import PROJECTION_VERSION
-from surfacelog.keys import PartitionKeys, partition_of, tag_of
+from surfacelog.keys import PROJECTION_VERSION, PartitionKeys, partition_of, tag_of
 from surfacelog.snapshot import pieces
 from tests.logwriter import LogWriter
 

@@ -1,16 +1,16 @@
 """`surfacelog parked`: the sessions that were parked after a fault, and folding one anew."""
 
 import asyncio
-import os
 
 import msgspec
 
+from gateway.cli.servers import named_servers
+from gateway.tenant import LOCAL_TENANT
 from producer.cache import Cache, CacheUnavailable
 from producer.checkpoint import DirEntry, read_entry
 from producer.connect import open_cache, open_log
 from producer.log import EventLog, Unavailable
-from producer.secret import Secret
-from producer.settings import ServerSettings, read_settings
+from producer.settings import ServerSettings
 from projector.refold import retry_session
 from projector.settings import ProjectorSettings
 from projector.site import make_site
@@ -36,7 +36,7 @@ def parked(
     kafka: str | None = None,
     redis: str | None = None,
     retry: str | None = None,
-    tenant: str = "default",
+    tenant: str = LOCAL_TENANT,
     json: bool = False,
 ) -> int:
     """List the sessions that were parked after a fault, or retry one. Exits with 1 when a retry fails again.
@@ -54,9 +54,7 @@ def parked(
     json
         Print JSON.
     """
-    servers = read_settings(
-        ServerSettings, os.environ, {"kafka": kafka, "redis": None if redis is None else Secret(redis)}
-    )
+    servers = named_servers(kafka, redis)
     if servers.embedded:
         raise ProtocolError("misconfigured", "parked reads Kafka and Redis; give --kafka and --redis")
     try:

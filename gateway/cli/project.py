@@ -9,11 +9,11 @@ from typing import Literal
 from prometheus_client import start_http_server
 
 from gateway.cli.logs import start_logging
+from gateway.cli.servers import named_servers
 from producer.cache import CacheUnavailable
 from producer.collector import calm_collector
 from producer.connect import open_cache, open_log
 from producer.log import Unavailable
-from producer.secret import Secret
 from producer.settings import ServerSettings, read_settings
 from projector.metrics import ProjectorMetrics
 from projector.settings import ProjectorSettings
@@ -54,9 +54,7 @@ def project(
     log_format
         text, or json: one object a line.
     """
-    servers = read_settings(
-        ServerSettings, os.environ, {"kafka": kafka, "redis": None if redis is None else Secret(redis)}
-    )
+    servers = named_servers(kafka, redis)
     given = {"member": member, "metrics_port": metrics_port, "log_format": log_format}
     settings = read_settings(ProjectorSettings, os.environ, given)
     start_logging(log_level, settings.log_format)

@@ -1,16 +1,16 @@
 """`surfacelog verify`: recomputes every chain and fold from the log and compares them with the cache."""
 
 import asyncio
-import os
 from collections.abc import Iterable
 
 import msgspec
 
+from gateway.cli.servers import named_servers
+from gateway.tenant import LOCAL_TENANT
 from producer.cache import Cache, CacheUnavailable
 from producer.connect import open_cache, open_log
 from producer.log import EventLog, Unavailable
-from producer.secret import Secret
-from producer.settings import ServerSettings, read_settings
+from producer.settings import ServerSettings
 from projector.settings import ProjectorSettings
 from projector.site import make_site
 from projector.verify import Difference, Verification
@@ -37,7 +37,7 @@ def verify(
     kafka: str | None = None,
     redis: str | None = None,
     session: str | None = None,
-    tenant: str = "default",
+    tenant: str = LOCAL_TENANT,
     lifecycle: bool = False,
     json: bool = False,
 ) -> int:
@@ -58,9 +58,7 @@ def verify(
     json
         Print everything as one JSON object.
     """
-    servers = read_settings(
-        ServerSettings, os.environ, {"kafka": kafka, "redis": None if redis is None else Secret(redis)}
-    )
+    servers = named_servers(kafka, redis)
     if servers.embedded:
         raise ProtocolError("misconfigured", "verify reads Kafka and Redis; give --kafka and --redis")
     only = None if session is None else [record_key(tenant, session)]

@@ -1,12 +1,15 @@
 """`verify` finds what was planted: a flipped bit, a swapped or missing record, a changed key; and nothing else."""
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 
 import msgspec
 import pytest
 
-from gateway.cli.verify import verify_sessions
+from gateway.cli.parked import parked
+from gateway.cli.verify import verify, verify_sessions
+from gateway.tenant import LOCAL_TENANT
 from producer.memory_cache import MemoryCache
 from producer.memory_log import MemoryLog, MemoryTopic
 from projector.settings import ProjectorSettings
@@ -122,7 +125,13 @@ async def _forget_in_directory(ledger: Ledger, key: bytes) -> None:
     await ledger.cache.call("HDEL", partition_keys(ledger.log, key).directory, key)
 
 
-@pytest.mark.parametrize("damage", [_flip_message, _lose_offsets, _change_claim, _forget_in_directory])
+async def _tear_last_place(ledger: Ledger, key: bytes) -> None:
+    await ledger.cache.call("APPEND", partition_keys(ledger.log, key).session(key).offsets, b"\x00\x00")
+
+
+@pytest.mark.parametrize(
+    "damage", [_flip_message, _lose_offsets, _change_claim, _forget_in_directory, _tear_last_place]
+)
 async def test_damage_in_the_cache_is_found_in_its_session(
     ledger: Ledger, damage: Callable[[Ledger, bytes], Awaitable[None]]
 ) -> None:
@@ -160,3 +169,10 @@ async def test_lifecycle_tells_what_does_not_nest(ledger: Ledger) -> None:
     found = await verify_sessions(ledger.log, ledger.cache, [key], lifecycle=True)
     assert found.differences == []
     assert found.lifecycle[key.decode()]
+
+
+@pytest.mark.parametrize("command", [verify, parked])
+def test_operators_look_first_at_the_tenant_that_is_served_without_credentials(
+    command: Callable[..., int],
+) -> None:
+    assert inspect.signature(command).parameters["tenant"].default == LOCAL_TENANT

@@ -5,7 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surfacelog.entries import entry_field, key_entry, read_key, read_recent, recent_entry, rows_of
+from surfacelog.entries import (
+    PLACE_BYTES,
+    entry_field,
+    key_entry,
+    place_entry,
+    read_key,
+    read_places,
+    read_recent,
+    recent_entry,
+    rows_of,
+)
 from surfacelog.node import Node
 from surfacelog.state import UsedKey
 from surfacelog.verdict import Verdict
@@ -77,3 +87,11 @@ def test_the_usual_entry_fits_the_small_form_of_a_redis_hash() -> None:
 def test_an_entry_of_no_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="name"):
         read_key(b"\x07abc", key_entry("k", UsedKey("r", 0, 1, 2, UUID, 3))[1])
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**53), st.integers(0, 2**53)), min_size=1))
+def test_places_read_back_whole_and_a_torn_one_is_left_out(places: list[tuple[int, int]]) -> None:
+    entries = b"".join(place_entry(seq, offset) for seq, offset in places)
+    assert read_places(entries) == places
+    assert len(entries) == PLACE_BYTES * len(places)
+    assert read_places(entries[:-1]) == places[:-1]

@@ -12,7 +12,9 @@ from surfacelog.keys import (
     ID_BYTES_MAX,
     PartitionKeys,
     encode_id,
+    messages_pointer,
     murmur2,
+    nonce_of,
     partition_of,
     record_key,
     session_of,
@@ -142,3 +144,10 @@ def test_two_versions_share_nothing_but_what_stands_outside_of_them() -> None:
     assert one.serving == two.serving
     assert one.checkpoint != two.checkpoint
     assert one.directory != two.directory
+
+
+def test_a_pointer_names_a_list_of_messages_and_gives_its_nonce_back() -> None:
+    own = PartitionKeys(b"t", 1).session(b"a/b")
+    pointer = messages_pointer(7, "n1")
+    assert own.messages_at(pointer) == own.messages + b"7:n1"
+    assert nonce_of(pointer.decode()) == "n1"
