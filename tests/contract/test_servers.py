@@ -151,7 +151,7 @@ def test_three_brokers_ride_out_the_death_of_a_leader(kafka_cluster3: Brokers, u
     assert read_all(bootstrap, unique, 2) == [b"before", b"after"]
 
 
-def test_a_paused_broker_is_missed_and_comes_back(kafka_cluster3: Brokers) -> None:
+def test_a_paused_broker_is_missed_and_comes_back_or_can_be_started_again(kafka_cluster3: Brokers) -> None:
     others = kafka_cluster3.bootstrap.split(",")
     paused = others.pop(0)
     kafka_cluster3.pause(0)
@@ -166,8 +166,7 @@ def test_a_paused_broker_is_missed_and_comes_back(kafka_cluster3: Brokers) -> No
     while not answers(paused, 3) and time.monotonic() < end:
         time.sleep(0.1)
     if not answers(paused, 3):
-        # A node that was away for long, on a busy machine, may give itself up: then it is started again, as by
-        # whoever supervises it.
+        # Seen once in many runs, cause not known: it stayed silent for a minute. A supervisor starts it again.
         kafka_cluster3.kill(0)
         kafka_cluster3.restart(0)
     assert answers(paused, 3)
