@@ -271,3 +271,16 @@ def test_the_cost_of_an_append_does_not_grow_with_the_surface() -> None:
         surface.apply(surface.plan(read_event(encode_line(offered, surface.next_seq, 0))))
     assert Watched.copied == 0
     assert len(surface.nodes) == 53
+
+
+def test_asking_whether_an_event_may_come_next_changes_nothing() -> None:
+    surface = paired(user("u"))
+    for offered, code in ((user("v"), ""), (result("nobody-called"), "call-unknown")):
+        line = encode_line(offered, surface.next_seq, 0)
+        try:
+            surface.validate_next(read_event(line))
+            told = ""
+        except ContractError as error:
+            told = error.code
+        assert told == code
+        assert (surface.nodes, surface.next_seq, surface.message_count) == ([0], 1, 1)
