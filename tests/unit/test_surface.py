@@ -274,8 +274,8 @@ def test_the_cost_of_an_append_does_not_grow_with_the_surface() -> None:
 
 
 def test_asking_whether_an_event_may_come_next_changes_nothing() -> None:
-    surface = paired(user("u"))
-    for offered, code in ((user("v"), ""), (result("nobody-called"), "call-unknown")):
+    surface = paired(user(said("hello")))
+    for offered, code in ((user(said("hello")), ""), (result("nobody-called"), "call-unknown")):
         line = encode_line(offered, surface.next_seq, 0)
         try:
             surface.validate_next(read_event(line))
