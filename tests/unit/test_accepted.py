@@ -1,14 +1,15 @@
 import pytest
 
-from producer.accepted import CHUNK_BYTES, ENTRY_BYTES, find_maker
+from producer.accepted import CHUNK_BYTES, find_maker
 from producer.memory_cache import MemoryCache
 from producer.memory_log import MemoryLog, MemoryTopic
 from sim.loop import simulate
+from surfacelog.entries import PLACE_BYTES
 from surfacelog.keys import PartitionKeys
 from surfacelog.records import Record
 
 KEYS = PartitionKeys(b"t", 1).session(b"acme/s")
-COMMITS = 3 * CHUNK_BYTES // ENTRY_BYTES + 5
+COMMITS = 3 * CHUNK_BYTES // PLACE_BYTES + 5
 
 
 @pytest.mark.parametrize(
