@@ -6,6 +6,7 @@ for one call the values go ahead into keys that nobody reads, and the call that 
 
 from collections.abc import Callable, Sequence
 from importlib.resources import files
+from itertools import accumulate, islice
 from typing import Any
 
 import msgspec
@@ -14,15 +15,19 @@ from producer.cache import Argument, Cache, Script, TwinData
 from projector.delta import MessageList
 from projector.staging import stage
 
-__all__ = ["COMMIT_SCRIPT", "PARTITION", "Call"]
+__all__ = ["COMMIT_SCRIPT", "LENGTH_COMMANDS", "PARTITION", "Call"]
 
 # The owner of checks that concern the partition; a record key always has a slash.
 PARTITION = b"*"
-# What one call carries; what is more goes before it, into keys that nobody reads.
-VALUES_MAX = 950
+# What one call writes; what is more goes before it, into keys that nobody reads. So many values, and a megabyte,
+# take a server some 5 ms.
+VALUES_MAX = 10_000
 # A little more than the megabyte at which a fold is cut: ordinary traffic is never staged.
-BYTES_MAX = (1 << 20) + (1 << 17)
+BYTES_MAX = (1 << 20) + (1 << 16)
 PART_BYTES = 1 << 18
+# What gives the length of a session's keys, in the order of `Held.lengths`.
+LENGTH_COMMANDS = ("LLEN", "STRLEN", "LLEN", "LLEN", "STRLEN", "HLEN", "HLEN", "HLEN", "HLEN")
+Check = tuple[str, int, str | bool, str | int | bool] | tuple[str, int, Sequence[int]]
 STAGEABLE = frozenset({"RPUSH", "HSET", "HDEL", "APPEND", "SET"})
 
 
@@ -30,14 +35,19 @@ class Call:
     """A call being put together. `owner` of a check: what is not as the worker holds it when the check fails."""
 
     def __init__(self) -> None:
+        self._names: list[bytes] = []
         self._keys: dict[bytes, int] = {}
-        self._checks: list[tuple[str, int, str | bool, str | int | bool]] = []
+        self._checks: list[Check] = []
         self._owners: list[bytes] = []
         # The command, its key's number, and either values or what else the script is told.
         self._writes: list[tuple[str, int, Sequence[Argument], tuple[int | str, ...]]] = []
 
     def _key(self, name: bytes) -> int:
-        return self._keys.setdefault(name, len(self._keys) + 1)
+        number = self._keys.get(name)
+        if number is None:
+            self._names.append(name)
+            number = self._keys[name] = len(self._names)
+        return number
 
     def check(self, owner: bytes, command: str, key: bytes, expected: bytes | int | None, field: str = "") -> None:
         """`command` on `key` (and `field` of a hash) must answer `expected`, or nothing is written."""
@@ -48,14 +58,15 @@ class Call:
         self._checks.append((command, self._key(key), field or False, wanted))
         self._owners.append(owner)
 
-    def check_lengths(
-        self, owner: bytes, commands: Sequence[str], keys: Sequence[bytes], expected: Sequence[int]
-    ) -> None:
-        """As `check`, for many keys at once: of each touched session there are nine."""
-        numbers = self._keys
-        for command, key, wanted in zip(commands, keys, expected, strict=True):
-            self._checks.append((command, numbers.setdefault(key, len(numbers) + 1), False, wanted))
-        self._owners += [owner] * len(keys)
+    def check_lengths(self, owner: bytes, keys: Sequence[bytes], expected: Sequence[int]) -> None:
+        """As `check`, with `LENGTH_COMMANDS` on as many keys."""
+        names, numbers = self._names, self._keys
+        first = len(names) + 1
+        # Their numbers follow one another, even of a key that has one already.
+        names += keys
+        numbers.update(zip(keys, range(first, first + len(keys)), strict=True))
+        self._checks.append(("LENGTHS", first, expected))
+        self._owners.append(owner)
 
     def write(self, command: str, key: bytes, values: Sequence[Argument] = ()) -> None:
         """`command` on `key` with `values`, once all checks hold."""
@@ -80,10 +91,12 @@ class Call:
             if rest:
                 writes.append((command, key, *rest))
                 continue
-            writes.append((command, key, len(values) + 2, len(values) + 1 + len(own)))
+            writes.append((command, key, len(own)))
             values += own
-        program = msgspec.msgpack.encode((self._checks, writes))
-        failed = await cache.run(COMMIT_SCRIPT, list(self._keys), [program, *values])
+        texts = [value if isinstance(value, bytes) else b"%d" % value for value in values]
+        program = msgspec.msgpack.encode((LENGTH_COMMANDS, self._checks, writes, list(map(len, texts))))
+        # As one argument, whatever their number: the server reads and hands on each argument by itself.
+        failed = await cache.run(COMMIT_SCRIPT, self._names, [program, b"".join(texts)])
         return [self._owners[int(number) - 1] for number in failed]
 
     async def _lighten(self, cache: Cache, nonce: Callable[[], str]) -> None:
@@ -93,7 +106,7 @@ class Call:
         if count <= VALUES_MAX and size_bytes <= BYTES_MAX:
             return
         weights = [(len(values), _size_bytes(values)) for _, _, values, _ in self._writes]
-        names = list(self._keys)
+        names = self._names
         heaviest = sorted(range(len(weights)), key=lambda place: -max(weights[place][0], weights[place][1] >> 10))
         for place in heaviest:
             command, key, values, rest = self._writes[place]
@@ -133,15 +146,15 @@ def _parts(command: str, values: Sequence[Argument]) -> list[bytes]:
 
 
 def _twin(data: TwinData, keys: Sequence[bytes], args: Sequence[Argument]) -> Any:
-    assert isinstance(args[0], bytes)
-    checks, writes = msgspec.msgpack.decode(args[0])
-    failed = [
-        number
-        for number, (command, key, field, expected) in enumerate(checks, 1)
-        if _answer(data, command, keys[key - 1], field) != expected
-    ]
+    program, blob = args
+    assert isinstance(program, bytes)
+    assert isinstance(blob, bytes)
+    commands, checks, writes, sizes = msgspec.msgpack.decode(program)
+    failed = [number for number, check in enumerate(checks, 1) if not _holds(data, keys, commands, check)]
     if failed:
         return failed
+    ends = list(accumulate(sizes))
+    values = iter([blob[end - size : end] for end, size in zip(ends, sizes, strict=True)])
     for command, key, *rest in writes:
         name = keys[key - 1] if key else b""
         if command == "COPY":
@@ -152,10 +165,20 @@ def _twin(data: TwinData, keys: Sequence[bytes], args: Sequence[Argument]) -> An
         elif command in ("FEED", "TAKE"):
             _feed(data, name, keys[rest[0] - 1], rest[1] if command == "FEED" else "RPUSH")
         elif not key:
-            data.call(command, *args[rest[0] - 1 : rest[1]])
+            data.call(command, *islice(values, rest[0]))
         else:
-            data.call(command, name, *args[rest[0] - 1 : rest[1]])
+            data.call(command, name, *islice(values, rest[0]))
     return failed
+
+
+def _holds(data: TwinData, keys: Sequence[bytes], commands: Sequence[str], check: Sequence[Any]) -> bool:
+    if check[0] == "LENGTHS":
+        _, first, lengths = check
+        names = keys[first - 1 : first - 1 + len(commands)]
+        found = [_answer(data, *asked, False) for asked in zip(commands, names, strict=True)]
+        return found == list(lengths)
+    command, key, field, expected = check
+    return bool(_answer(data, command, keys[key - 1], field) == expected)
 
 
 def _feed(data: TwinData, key: bytes, source: bytes, command: str) -> None:

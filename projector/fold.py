@@ -15,10 +15,15 @@ from surfacelog.records import Record, read_record
 
 __all__ = ["DeadLetter", "Fold", "commit_id", "is_ours", "verdict_payload"]
 
-# What one touched session adds to a call, and one event of it, beside its bytes: only to know when to cut.
+# What one touched session adds to a call, and one event or record of it: only to know when to cut.
 SESSION_VALUES = 34
 NEW_SESSION_VALUES = 70
-EVENT_VALUES = 3
+EVENT_VALUES = 5
+RECORD_BYTES = 140
+SESSION_BYTES = 3000
+# Keys that a call names for one session, and how many it may name: the server looks every one of them up.
+SESSION_KEYS = 12
+KEYS_MAX = 900
 DEAD_BYTES_MAX = 4096
 
 
@@ -72,7 +77,11 @@ class Fold:
     def is_full(self, values_max: int, size_bytes_max: int) -> bool:
         """Whether one more record, of the size that they have here, would be too much for a call."""
         share = 1 + 1 / max(self.records, 1)
-        return self.values * share >= values_max or self.size_bytes * share >= size_bytes_max
+        return (
+            self.values * share >= values_max
+            or self.size_bytes * share >= size_bytes_max
+            or (len(self.touched) + 1) * SESSION_KEYS > KEYS_MAX
+        )
 
     def _accept(self, record: LogRecord, read: Record | None, held: Held) -> None:
         assert record.key is not None
@@ -93,10 +102,11 @@ class Fold:
         if record.key not in self.touched:
             self.touched[record.key] = held
             self.values += SESSION_VALUES if held.entry is not None else NEW_SESSION_VALUES
+            self.size_bytes += SESSION_BYTES
         if verdict.outcome == "accepted":
             self.moved.add(record.key)
             self.values += EVENT_VALUES * len(verdict.plans)
-        self.size_bytes += len(record.value or b"")
+        self.size_bytes += len(record.value or b"") + RECORD_BYTES
 
     def _bury(self, record: LogRecord, message: str) -> None:
         headers = [(name, (value or b"")[:256]) for name, value in record.headers[:16]]

@@ -29,8 +29,6 @@ from surfacelog.snapshot import header_entry, tools_entry
 
 __all__ = ["TailBounds", "Written", "check_session", "write_session"]
 
-# In the order of `Held.lengths`.
-LENGTH_COMMANDS = ("LLEN", "STRLEN", "LLEN", "LLEN", "STRLEN", "HLEN", "HLEN", "HLEN", "HLEN")
 # How long a reader that still has the old pointer may take.
 OLD_MESSAGES_TTL_MS = 60_000
 
@@ -77,7 +75,7 @@ def check_session(call: Call, session: bytes, held: Held) -> None:
         *(own.messages_at(held.pointer), own.surface, own.transcript, own.tail, own.offsets),
         *(own.recent, own.used_keys, own.headers, own.tools),
     )
-    call.check_lengths(session, LENGTH_COMMANDS, keys, held.lengths)
+    call.check_lengths(session, keys, held.lengths)
 
 
 def write_session(

@@ -23,7 +23,7 @@ class ProjectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     member: str = ""
     batch_records: Count = 5000
     fetch_wait_ms: Annotated[int, Meta(ge=1, le=60_000)] = 250
-    call_values: Count = 1000
+    call_values: Count = 8000
     call_bytes: Annotated[int, Meta(ge=1024)] = 1 << 20
     states_count: Count = 20_000
     states_bytes: Annotated[int, Meta(ge=1 << 20)] = 256 << 20
