@@ -33,7 +33,11 @@ async def park(site: Site, place: Checkpoint, fault: Fault) -> Checkpoint:
     check_place(call, site.keys, place)
     call.write("HSET", site.keys.directory, (fault.session, entry.encode()))
     call.write("HSET", site.keys.faulted, (fault.session, b"1"))
-    call.write("RPUSH", site.keys.session(fault.session).parked, (fault.offset,))
+    waiting = site.keys.session(fault.session).parked
+    if view.entry is None:
+        # A session that the directory never heard of may have a list from an earlier filling of the cache.
+        call.write("DEL", waiting)
+    call.write("RPUSH", waiting, (fault.offset,))
     call.write("HSET", site.keys.checkpoint, moved.fields())
     if await call.run(site.cache):
         raise Moved("the checkpoint moved while a session was parked")
