@@ -9,8 +9,10 @@ from collections.abc import Iterable
 import msgspec
 
 from surfacelog.claim import read_claim
+from surfacelog.contract import SURFACE_TYPES
+from surfacelog.derive import derive
 from surfacelog.errors import ContractError, LedgerError
-from surfacelog.events import Event, read_event, read_lines
+from surfacelog.events import Checked, check_lines, decode_event, read_lines
 from surfacelog.header import read_header
 from surfacelog.records import KINDS, RECORD_VERSION, Record, chain_next, chain_skip, chain_start, epoch_of
 from surfacelog.state import SessionState
@@ -177,7 +179,7 @@ def _commit(state: SessionState, record: Record, offset: int) -> Verdict:
         return _rejected(state, record, offset, "seq-conflict")
     if record.prev != state.chain or not state.chain:
         return _rejected(state, record, offset, "chain-conflict")
-    plans = apply_all(state.surface, events)
+    plans = apply_all(state.surface, events, lines)
     verdict = _accepted(state, record, offset, record.seq, plans)
     if record.key is not None:
         state.use_key(record.key, verdict)
@@ -185,9 +187,9 @@ def _commit(state: SessionState, record: Record, offset: int) -> Verdict:
     return verdict
 
 
-def _read_events(lines: list[bytes]) -> list[Event]:
+def _read_events(lines: list[bytes]) -> list[Checked]:
     try:
-        return [read_event(line) for line in lines]
+        return list(check_lines(lines))
     except ContractError as error:
         raise LedgerError("malformed", error.message) from None
 
@@ -215,12 +217,15 @@ def _by_key(state: SessionState, record: Record, offset: int) -> Verdict | None:
     )
 
 
-def apply_all(surface: Surface, events: Iterable[Event]) -> tuple[Plan, ...]:
-    """Plans and applies every event in turn; takes all of it back and raises when one breaks a rule."""
+def apply_all(surface: Surface, events: Iterable[Checked], lines: Iterable[bytes]) -> tuple[Plan, ...]:
+    """Plans and applies every event in turn; takes all of it back and raises when one breaks a rule. `lines`: the
+    events as they are written."""
     done: list[Plan] = []
     try:
-        for event in events:
-            plan = surface.plan(event)
+        for event, line in zip(events, lines, strict=True):
+            # The values are read once, and the line only cut where a message is derived.
+            message = derive(decode_event(line)) if event.type in SURFACE_TYPES else None
+            plan = surface.plan_values(event, message)
             surface.apply(plan)
             done.append(plan)
     except BaseException:

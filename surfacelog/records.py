@@ -5,6 +5,7 @@ stranger may have written: what cannot be read is `None`, and the fold turns it 
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import sha256
 from typing import Annotated
 
@@ -76,6 +77,13 @@ class Record(msgspec.Struct, frozen=True, gc=False):
         return found
 
 
+_KNOWN = {kind.encode(): kind for kind in KINDS}
+_V1 = b"1"
+_key = msgspec.json.Decoder(KeyClaim)
+_unread = (KeyError, ValueError, TypeError, AttributeError, RecursionError, msgspec.MsgspecError)
+
+
+@lru_cache(maxsize=4096)
 def fence_text(epoch: int, owner: str = "", claim: str = "") -> str:
     """`epoch:owner:claim`, or `epoch:` when nobody holds the session."""
     return f"{epoch}:{owner}:{claim}" if owner else f"{epoch}:"
@@ -90,26 +98,25 @@ def epoch_of(fence: str) -> int:
 def read_record(headers: Headers, value: bytes | None) -> Record | None:
     """The record, or None when its headers cannot be read or break a limit. An unknown `kind` is kept as it is.
     Of a later `v` nothing is known but that: its other headers may be missing here."""
-    unread = (KeyError, ValueError, TypeError, AttributeError, RecursionError, msgspec.MsgspecError)
     try:
         found = dict(headers)
-        version = _integer(found["v"])
-    except unread:
+        version = 1 if found["v"] == _V1 else _integer(found["v"])
+    except _unread:
         return None
     try:
-        seq, key = found.get("seq"), found.get("key")
+        kind, fence, seq, key = found["kind"], found.get("fence"), found.get("seq"), found.get("key")
         return Record(
-            kind=_text(found["kind"], ID_BYTES_MAX),
-            id=_text(found["id"], ID_BYTES_MAX),
-            value=value or b"",
-            prev=_short(found.get("prev", b""), ID_BYTES_MAX),
-            fence=_text(found.get("fence", b"0:"), FENCE_BYTES_MAX),
-            seq=-1 if seq is None else _integer(seq),
-            key=None if key is None else msgspec.json.decode(_short(key, HEADER_BYTES_MAX), type=KeyClaim),
-            reply=_text(found.get("reply", b""), HEADER_BYTES_MAX),
-            v=version,
+            _KNOWN[kind] if kind in _KNOWN else _text(kind, ID_BYTES_MAX),
+            _text(found["id"], ID_BYTES_MAX),
+            value or b"",
+            _short(found.get("prev", b""), ID_BYTES_MAX),
+            EMPTY_FENCE if fence is None else _text(fence, FENCE_BYTES_MAX),
+            -1 if seq is None else _integer(seq),
+            None if key is None else _key.decode(_short(key, HEADER_BYTES_MAX)),
+            _text(found.get("reply", b""), HEADER_BYTES_MAX),
+            version,
         )
-    except unread:
+    except _unread:
         return Record("", "", value or b"", v=version) if version > RECORD_VERSION else None
 
 
@@ -132,12 +139,11 @@ def _integer(raw: bytes) -> int:
 
 
 def _digest(*parts: bytes) -> bytes:
-    whole = sha256()
+    whole: list[bytes] = []
     for part in parts:
         # Lengths keep the parts apart: moving a byte from one part to the next changes the digest.
-        whole.update(len(part).to_bytes(8, "big"))
-        whole.update(part)
-    return whole.digest()
+        whole += (len(part).to_bytes(8, "big"), part)
+    return sha256(b"".join(whole)).digest()
 
 
 def chain_start(open_id: str, header: bytes) -> bytes:

@@ -34,9 +34,10 @@ class UsedKey(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Changes:
-    """What records changed since the last drain, so that a projection writes only that."""
+    """What records changed since the last drain, so that a projection writes only that. What came and went since
+    then is in neither `recent` nor `recent_gone`. `stood`: names that went and came anew."""
 
-    __slots__ = ("commits", "keys", "keys_gone", "lines", "plans", "recent", "recent_gone", "transcript")
+    __slots__ = ("commits", "keys", "keys_gone", "lines", "plans", "recent", "recent_gone", "stood", "transcript")
 
     def __init__(self) -> None:
         self.plans: list[Plan] = []
@@ -47,6 +48,31 @@ class Changes:
         self.recent_gone: set[str] = set()
         self.keys: dict[str, UsedKey] = {}
         self.keys_gone: set[str] = set()
+        self.stood: set[str] = set()
+
+    def keep_id(self, name: str, ordinal: int, verdict: Verdict) -> None:
+        """A verdict is kept under this id."""
+        self.recent[name] = (ordinal, verdict)
+        if name in self.recent_gone:
+            self.recent_gone.discard(name)
+            self.stood.add(name)
+
+    def drop_id(self, name: str) -> None:
+        """The verdict under this id is forgotten."""
+        if self.recent.pop(name, None) is None or name in self.stood:
+            self.recent_gone.add(name)
+
+    def keep_key(self, name: str, used: "UsedKey") -> None:
+        """An idempotency key is kept."""
+        self.keys[name] = used
+        if name in self.keys_gone:
+            self.keys_gone.discard(name)
+            self.stood.add(name)
+
+    def drop_key(self, name: str) -> None:
+        """The idempotency key is forgotten."""
+        if self.keys.pop(name, None) is None or name in self.stood:
+            self.keys_gone.add(name)
 
 
 class SessionState:
@@ -130,19 +156,19 @@ class SessionState:
         self.count(verdict)
         if self.status == "absent":
             return
-        self.ordinal += 1
+        name, changes, settled = verdict.id, self.changes, self.settled
+        self.ordinal = ordinal = self.ordinal + 1
         kept = verdict.told()
-        self.recent[verdict.id] = kept
-        if self.changes is not None:
-            self.changes.recent[verdict.id] = (self.ordinal, kept)
-            self.changes.recent_gone.discard(verdict.id)
+        self.recent[name] = kept
+        if changes is not None:
+            changes.keep_id(name, ordinal, kept)
         if self.could_fit(verdict):
-            self.refused[verdict.id] = (verdict.seq, self.ordinal)
+            self.refused[name] = (verdict.seq, ordinal)
         else:
-            self.settled[verdict.id] = self.ordinal
-            if len(self.settled) > SETTLED_MAX:
-                self._forget(self.settled.popitem(last=False)[0])
-        if verdict.outcome == "accepted" and self.refused:
+            settled[name] = ordinal
+            if len(settled) > SETTLED_MAX:
+                self._forget(settled.popitem(last=False)[0])
+        if self.refused and verdict.outcome == "accepted":
             for gone in [name for name in self.refused if not self.could_fit(self.recent[name])]:
                 del self.refused[gone]
                 self._forget(gone)
@@ -164,21 +190,19 @@ class SessionState:
         """Keeps an idempotency key among the newest 256."""
         used = UsedKey(key.request, verdict.seq, verdict.count, verdict.offset, verdict.id, self.ordinal)
         self.keys[key.key] = used
-        if self.changes is not None:
-            self.changes.keys[key.key] = used
-            self.changes.keys_gone.discard(key.key)
+        changes = self.changes
+        if changes is not None:
+            changes.keep_key(key.key, used)
         if len(self.keys) > KEYS_MAX:
             name, oldest = self.keys.popitem(last=False)
             self.keys_floor = oldest.seq + oldest.count
-            if self.changes is not None:
-                self.changes.keys.pop(name, None)
-                self.changes.keys_gone.add(name)
+            if changes is not None:
+                changes.drop_key(name)
 
     def _forget(self, name: str) -> None:
         del self.recent[name]
         if self.changes is not None:
-            self.changes.recent.pop(name, None)
-            self.changes.recent_gone.add(name)
+            self.changes.drop_id(name)
 
     def drain(self) -> Changes:
         """What changed since the last call; starts anew."""

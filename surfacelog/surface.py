@@ -149,7 +149,8 @@ class Surface:
             if kind == "request/header":
                 header = table_of(event.data, checked=self._checked)
             elif kind == "image/offload":
-                targets = rules.read_targets(event.data)
+                data = event.data
+                targets = rules.read_targets(read_again(data) if type(data) is bytes else data)
         if event.surface_op is not UNSET:
             _refuse("surface-op-forbidden", f"{kind} never comes onto the surface; leave surfaceOp out")
         if event.source_event_seqs is not UNSET:

@@ -7,10 +7,12 @@ import pytest
 from msgspec import UNSET
 
 from surfacelog.errors import ContractError
+from surfacelog.events import read_event
 from surfacelog.header import Header
 from surfacelog.lossless import read
 from surfacelog.session import Session, draft
-from tests.unit.acts import assistant, log, result, said, user
+from surfacelog.surface import Surface
+from tests.unit.acts import TOOL, assistant, header, image, log, offload, result, said, user
 
 
 def test_an_append_returns_its_seq_and_keeps_the_data() -> None:
@@ -35,6 +37,32 @@ def test_the_header_decides_the_rules() -> None:
         session.append("system/message", {"message": {"content": []}}, surface_op="append")
     with pytest.raises(ContractError, match="call-unknown"):
         session.append_many([result("x", contract="v0")])
+
+
+def test_data_that_was_checked_before_is_decided_alike() -> None:
+    """Long data is recognised by its bytes: by appending, by loading, and by planning, in any session."""
+    pictures = [image() for _ in range(2000)]
+    drafts = [
+        header(*({**TOOL, "name": f"tool{number}"} for number in range(200))),
+        user(*pictures),
+        offload((1, list(range(1500)))),
+        assistant(*(f"c{number}" for number in range(200))),
+        result("c0", *pictures),
+    ]
+    first = Session()
+    for offered in drafts:
+        first.append_draft(offered)
+    for _ in range(2):
+        again = Session()
+        again.append_many(drafts)
+        loaded = Session.load(first.lines)
+        assert list(first.lines) == list(again.lines) == list(loaded.lines)
+        assert first.surface.entries == again.surface.entries == loaded.surface.entries
+        planned = Surface()
+        for line in first.lines:
+            planned.apply(planned.plan(read_event(line)))
+        assert planned.entries == first.surface.entries
+        assert planned.headers == first.surface.headers
 
 
 @pytest.mark.parametrize(

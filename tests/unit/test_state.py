@@ -212,6 +212,34 @@ def test_changes_are_what_the_windows_differ_by() -> None:
             assert not changes.keys.keys() & changes.keys_gone
 
 
+def test_an_id_and_a_key_that_come_anew_and_go_again_are_told_as_gone() -> None:
+    writer = opened()
+    state = writer.state
+    writer.put(writer.commit(id="x", key=KeyClaim("y", "r", 0)))
+    state.changes = Changes()
+    for _ in range(2):
+        for number in range(256):
+            writer.put(writer.commit(key=KeyClaim(f"k{number}", "r", state.next_seq)))
+        assert "x" not in state.recent
+        assert "y" not in state.keys
+        assert state.changes.recent_gone >= {"x"}
+        assert state.changes.keys_gone >= {"y"}
+        writer.put(writer.commit(id="x", key=KeyClaim("y", "r", state.next_seq)))
+        assert "x" in state.changes.recent
+        assert "y" in state.changes.keys
+        assert not {"x", "y"} & (state.changes.recent_gone | state.changes.keys_gone)
+
+
+def test_what_comes_and_goes_between_two_drains_is_never_told() -> None:
+    writer = opened()
+    writer.state.changes = Changes()
+    for _ in range(200):
+        writer.put(writer.commit())
+    changes = writer.state.drain()
+    assert changes.recent.keys() == writer.state.recent.keys()
+    assert changes.recent_gone == {"open-1"}
+
+
 def test_changes_hold_every_plan_line_and_commit_once() -> None:
     writer = opened()
     writer.state.changes = Changes()
