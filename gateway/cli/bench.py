@@ -98,6 +98,24 @@ def bench_rebuild(
     return _show(rebuild_figures(events, sessions, per_commit, partitions, rate), json)
 
 
+@app.command(name="lists")
+def bench_lists(*, message_bytes: int = 400, rounds: int = 500, json: bool = False) -> int:
+    """Measure a message list beside one string that messages are appended to: memory, reads, appends, replaces.
+
+    Parameters
+    ----------
+    message_bytes
+        The size of a message.
+    rounds
+        How often each act is timed.
+    json
+        Print the figures as JSON.
+    """
+    from gateway.cli.bench_lists import lists_figures
+
+    return _show(lists_figures(message_bytes, rounds), json)
+
+
 def _show(figures: dict[str, object], as_json: bool) -> int:
     if as_json:
         print(msgspec.json.encode(figures).decode())

@@ -14,24 +14,35 @@ from producer.ids import mint_id
 from producer.secret import Secret
 from producer.settings import ServerSettings
 
-__all__ = ["bench_servers", "projector"]
+__all__ = ["bench_redis", "bench_servers", "projector"]
 
 
 @contextmanager
 def bench_servers(partitions: int) -> Iterator[ServerSettings]:
     """Settings of servers that answer, with a topic of their own. One Kafka node, its JVM fully compiling."""
-    kafka, redis = os.environ.get("SURFACELOG_KAFKA"), os.environ.get("SURFACELOG_REDIS")
+    kafka = os.environ.get("SURFACELOG_KAFKA")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="surfacelog-bench-")))
         if kafka is None:
             cluster = KafkaCluster.start(1, folder / "kafka", heap_mb=512, fast_start=False)
             stack.callback(cluster.stop)
             kafka = cluster.bootstrap
-        if redis is None:
-            server = ValkeyServer.start(folder / "valkey")
-            stack.callback(server.stop)
-            redis = server.url
+        redis = stack.enter_context(bench_redis())
         yield ServerSettings(kafka=kafka, redis=Secret(redis), topic=f"bench-{mint_id()}", partitions=partitions)
+
+
+@contextmanager
+def bench_redis() -> Iterator[str]:
+    """The URL of a Redis or Valkey that answers."""
+    if given := os.environ.get("SURFACELOG_REDIS"):
+        yield given
+        return
+    with tempfile.TemporaryDirectory(prefix="surfacelog-bench-") as folder:
+        server = ValkeyServer.start(Path(folder) / "valkey")
+        try:
+            yield server.url
+        finally:
+            server.stop()
 
 
 @contextmanager
