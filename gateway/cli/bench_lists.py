@@ -5,7 +5,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
 from redis import Redis
@@ -174,8 +174,8 @@ def _memory(client: Redis, forms: dict[str, _Form], messages: Sequence[bytes]) -
         assert len({form.read(first) for form in forms.values()}) == 1
     for form in forms.values():
         form.replace(messages)
-    replaced = b",".join(map(bytes, client.lrange(forms["list"].fresh[0], 0, -1)))
-    assert client.get(forms["string"].fresh[0]) == replaced + b","
+    replaced = cast(list[bytes], client.lrange(forms["list"].fresh[0], 0, -1))
+    assert client.get(forms["string"].fresh[0]) == b",".join(replaced) + b","
     client.delete(forms["list"].fresh[0])
     for kind, form in forms.items():
         form.rebuild(messages)
