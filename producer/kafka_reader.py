@@ -49,7 +49,10 @@ def _headers_of(message: Message) -> list[tuple[str, bytes]]:
     except UnicodeDecodeError:
         # A stranger's; without headers the record is unreadable and told as malformed.
         return []
-    return [] if found is None else [(name, b"" if content is None else content) for name, content in found]
+    for header in found or ():
+        if header[1] is None:
+            return [(name, content or b"") for name, content in found or ()]
+    return cast(list[tuple[str, bytes]], found or [])
 
 
 class _Reader:

@@ -14,7 +14,16 @@ from surfacelog.derive import derive
 from surfacelog.errors import ContractError, LedgerError
 from surfacelog.events import Checked, check_lines, decode_event, read_lines
 from surfacelog.header import read_header
-from surfacelog.records import KINDS, RECORD_VERSION, Record, chain_next, chain_skip, chain_start, epoch_of
+from surfacelog.records import (
+    KINDS,
+    RECORD_VERSION,
+    KeyClaim,
+    Record,
+    chain_next,
+    chain_skip,
+    chain_start,
+    epoch_of,
+)
 from surfacelog.state import SessionState
 from surfacelog.surface import Plan, Surface
 from surfacelog.verdict import Verdict
@@ -170,16 +179,18 @@ def _commit(state: SessionState, record: Record, offset: int) -> Verdict:
     missing = _missing(state, record, offset)
     if missing is not None:
         return missing
-    answered = _by_key(state, record, offset)
-    if answered is not None:
-        return answered
+    if record.key is not None:
+        answered = _by_key(state, record, record.key, offset)
+        if answered is not None:
+            return answered
+    surface = state.surface
     if record.fence != state.fence:
         return _rejected(state, record, offset, "fenced")
-    if record.seq != state.next_seq:
+    if record.seq != surface.next_seq:
         return _rejected(state, record, offset, "seq-conflict")
     if record.prev != state.chain or not state.chain:
         return _rejected(state, record, offset, "chain-conflict")
-    plans = apply_all(state.surface, events, lines)
+    plans = apply_all(surface, events, lines)
     verdict = _accepted(state, record, offset, record.seq, plans)
     if record.key is not None:
         state.use_key(record.key, verdict)
@@ -194,11 +205,8 @@ def _read_events(lines: list[bytes]) -> list[Checked]:
         raise LedgerError("malformed", error.message) from None
 
 
-def _by_key(state: SessionState, record: Record, offset: int) -> Verdict | None:
+def _by_key(state: SessionState, record: Record, key: KeyClaim, offset: int) -> Verdict | None:
     """An idempotent repeat is answered before anything else is looked at: it would fail fence, seq and chain."""
-    key = record.key
-    if key is None:
-        return None
     used = state.keys.get(key.key)
     if used is None:
         return _rejected(state, record, offset, "key-expired") if key.since < state.keys_floor else None

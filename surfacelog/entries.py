@@ -156,6 +156,9 @@ def rows_of(nodes: Iterable[Node]) -> bytes:
     rows: list[bytes] = []
     for node in nodes:
         fields = msgspec.structs.astuple(node)
+        if fields[2:] == _DEFAULTS[2:]:
+            rows.append(_json(fields[:2]))
+            continue
         last = len(fields)
         while last > 2 and fields[last - 1] == _DEFAULTS[last - 1]:
             last -= 1
