@@ -1,6 +1,8 @@
 """The client library's producer with the one thread that hears its answers.
 
-Answers reach the event loop a batch at a time; nothing here decides what they mean.
+Answers reach the event loop a batch at a time; nothing here decides what they mean. While a partition has records
+on their way, those that come meanwhile are held, and follow together: a record that comes alone waits for nothing,
+and many that come at once cost the broker a request, not one each.
 """
 
 import asyncio
@@ -9,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from producer.kafka_options import is_fatal
 
@@ -21,12 +23,18 @@ logger = logging.getLogger("surfacelog.kafka")
 POLL_S = 0.2
 
 
+Refused = Callable[["Sent", Exception], None]
+
+
 class Sent:
-    """A record that the library has. `done` runs in the poll thread."""
+    """A record that the library has, or will be given. `done` runs in the poll thread."""
 
-    __slots__ = ("_answers", "future", "size_bytes")
+    __slots__ = ("_answers", "future", "partition", "size_bytes")
 
-    def __init__(self, size_bytes: int, future: "asyncio.Future[int]", answers: list["Answer"]) -> None:
+    def __init__(
+        self, partition: int, size_bytes: int, future: "asyncio.Future[int]", answers: list["Answer"]
+    ) -> None:
+        self.partition = partition
         self.size_bytes = size_bytes
         self.future = future
         self._answers = answers
@@ -38,22 +46,29 @@ class Sent:
 
 
 Answer = tuple[Sent, KafkaError | None, int]
+# What the library is told of a record: the topic, its value, key, partition and headers.
+Words = tuple[str, bytes, bytes, int, list[tuple[str, bytes]] | None]
 
 
 class PolledProducer:
-    """`settle` gets the answers, `down` is called when no broker answers, `dead` (with this producer) after an
-    error from which the library cannot recover; all three in the event loop."""
+    """`settle` gets the answers, `refused` a record that was held and that the library did not take then (with its
+    KafkaException or BufferError), `down` is called when no broker answers, `dead` (with this producer) after an
+    error from which the library cannot recover; all in the event loop."""
 
     def __init__(
         self,
         options: dict[str, Any],
         settle: Callable[[list[Answer]], None],
+        refused: Refused,
         down: Callable[[], None],
         dead: Callable[["PolledProducer"], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._settle, self._down, self._dead = settle, down, dead
+        self._settle, self._refused, self._down, self._dead = settle, refused, down, dead
         self._answers: list[Answer] = []
+        # By partition: how many the library has, and what is held until it has none.
+        self._away: dict[int, int] = {}
+        self._held: dict[int, list[tuple[Sent, Words]]] = {}
         self._ending = False
         self._producer = Producer({**options, "error_cb": self._heard})
         self._thread = threading.Thread(target=self._poll, name="surfacelog-produce", daemon=True)
@@ -68,10 +83,39 @@ class PolledProducer:
         value: bytes,
         size_bytes: int,
     ) -> Sent:
-        """Queues a record; raises KafkaException or BufferError when it was not queued. Does not block."""
-        sent = Sent(size_bytes, self._loop.create_future(), self._answers)
-        self._producer.produce(topic, value, key, partition, on_delivery=sent.done, headers=headers or None)  # type: ignore[arg-type]
+        """Queues a record; raises KafkaException or BufferError when it was not queued. Does not block. Records of
+        one partition keep their order."""
+        sent = Sent(partition, size_bytes, self._loop.create_future(), self._answers)
+        words: Words = (topic, value, key, partition, headers or None)
+        if self._away.get(partition):
+            self._held.setdefault(partition, []).append((sent, words))
+        else:
+            self._produce(sent, words)
+            self._away[partition] = 1
         return sent
+
+    def _produce(self, sent: Sent, words: Words) -> None:
+        topic, value, key, partition, headers = words
+        self._producer.produce(topic, value, key, partition, on_delivery=sent.done, headers=headers)  # type: ignore[arg-type]
+
+    def _answered(self, answers: list[Answer]) -> None:
+        away = self._away
+        for sent, _, _ in answers:
+            away[sent.partition] -= 1
+        # The broker has work again before anybody here looks at what it did.
+        for partition in self._held.keys() & {sent.partition for sent, _, _ in answers}:
+            if not away[partition]:
+                self._release(partition)
+        self._settle(answers)
+
+    def _release(self, partition: int) -> None:
+        for sent, words in self._held.pop(partition):
+            try:
+                self._produce(sent, words)
+            except (KafkaException, BufferError) as error:
+                self._refused(sent, error)
+            else:
+                self._away[partition] += 1
 
     def _poll(self) -> None:
         while not self._ending:
@@ -85,7 +129,7 @@ class PolledProducer:
         answers = self._answers[:]
         del self._answers[: len(answers)]
         if answers:
-            self._call(self._settle, answers)
+            self._call(self._answered, answers)
 
     def _call(self, function: Callable[..., object], *args: Any) -> None:
         try:
@@ -103,6 +147,8 @@ class PolledProducer:
 
     async def close(self, timeout_ms: int) -> None:
         """Waits for what is in flight, at most so long; then gives up on the rest, whose fate is told like any."""
+        for partition in list(self._held):
+            self._release(partition)
         await self._loop.run_in_executor(None, self._end, timeout_ms / 1000)
         # One turn of the loop, so that the last answers are settled.
         await asyncio.sleep(0)

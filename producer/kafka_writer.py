@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from producer.gate import Gate
 from producer.kafka_options import error_of
-from producer.kafka_producer import Answer, PolledProducer
+from producer.kafka_producer import Answer, PolledProducer, Sent
 from producer.log import ProduceUnknown, Unavailable, check_size
 from surfacelog.errors import ProtocolError
 
@@ -44,7 +44,7 @@ class KafkaWriter:
         self._producer = self._make()
 
     def _make(self) -> PolledProducer:
-        return PolledProducer(self._options, self._settle, self._shut, self._replace)
+        return PolledProducer(self._options, self._settle, self._turned_away, self._shut, self._replace)
 
     async def produce(
         self, partition: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes, timeout_ms: int
@@ -80,10 +80,8 @@ class KafkaWriter:
             return self._producer.send(self._topic, partition, key, list(headers), value, size_bytes).future
         except BaseException as error:
             self._gate.leave(size_bytes)
-            if isinstance(error, KafkaException):
-                raise self._refusal(error_of(error), size_bytes) from None
-            if isinstance(error, BufferError):
-                raise Unavailable("the client's queue is full; nothing was written") from None
+            if isinstance(error, KafkaException | BufferError):
+                raise self._refusal(error, size_bytes) from None
             raise
 
     def _settle(self, answers: list[Answer]) -> None:
@@ -100,11 +98,19 @@ class KafkaWriter:
             else:
                 future.set_result(offset)
 
-    def _refusal(self, error: KafkaError, size_bytes: int) -> Exception:
+    def _turned_away(self, sent: Sent, error: Exception) -> None:
+        self._gate.leave(sent.size_bytes)
+        if not sent.future.done():
+            sent.future.set_exception(self._refusal(error, sent.size_bytes))
+
+    def _refusal(self, error: Exception, size_bytes: int) -> Exception:
         """The library did not take the record, so nothing was written."""
-        if error.name() in _TOO_LARGE:
+        if not isinstance(error, KafkaException):
+            return Unavailable("the client's queue is full; nothing was written")
+        name = error_of(error).name()
+        if name in _TOO_LARGE:
             return self._too_large(size_bytes)
-        return Unavailable(f"the log does not take the record ({error.name()}); nothing was written")
+        return Unavailable(f"the log does not take the record ({name}); nothing was written")
 
     def _fate(self, error: KafkaError, size_bytes: int) -> Exception:
         """After it was queued, only what a broker refuses for its size and what was purged before it was sent is

@@ -14,10 +14,11 @@ PARTITIONS = 6
 
 
 class Writers:
-    """One writer for each partition, each record after the one before it was answered."""
+    """One writer for each partition, which sends `at_once` records and more when all of them were answered."""
 
-    def __init__(self, log: KafkaLog) -> None:
+    def __init__(self, log: KafkaLog, at_once: int = 1) -> None:
         self.log = log
+        self.at_once = at_once
         self.told: dict[bytes, int] = {}
         self.refused: set[bytes] = set()
         self.unknown: set[bytes] = set()
@@ -27,14 +28,17 @@ class Writers:
     async def _write(self, partition: int) -> None:
         number = 0
         while not self._ending:
-            value = b"%d/%06d" % (partition, number)
-            number += 1
-            try:
-                self.told[value] = await self.log.produce(partition, b"k", [], value, 4_000)
-            except Unavailable:
-                self.refused.add(value)
-            except ProduceUnknown:
-                self.unknown.add(value)
+            values = [b"%d/%06d" % (partition, number + place) for place in range(self.at_once)]
+            number += self.at_once
+            await asyncio.gather(*(self._send(partition, value) for value in values))
+
+    async def _send(self, partition: int, value: bytes) -> None:
+        try:
+            self.told[value] = await self.log.produce(partition, b"k", [], value, 4_000)
+        except Unavailable:
+            self.refused.add(value)
+        except ProduceUnknown:
+            self.unknown.add(value)
 
     async def end(self) -> None:
         self._ending = True
@@ -71,8 +75,11 @@ async def log(kafka_cluster3: Brokers, unique: str) -> AsyncIterator[KafkaLog]:
     await opened.close()
 
 
-async def test_a_killed_broker_loses_nothing_and_moves_nothing(log: KafkaLog, kafka_cluster3: Brokers) -> None:
-    writers = Writers(log)
+@pytest.mark.parametrize("at_once", [1, 20])
+async def test_a_killed_broker_loses_nothing_and_moves_nothing(
+    log: KafkaLog, kafka_cluster3: Brokers, at_once: int
+) -> None:
+    writers = Writers(log, at_once)
     await asyncio.sleep(1)
     kafka_cluster3.kill(0)
     before = len(writers.told)
