@@ -8,9 +8,9 @@ from typing import Annotated
 
 import msgspec
 from cyclopts import App, Parameter
-from rich.console import Console
 from rich.progress import track
 
+from gateway.cli.outlet import Screen, quietly_unread
 from sim.run import Outcome, run_seed
 from sim.switches import SWITCHES, switched_off
 
@@ -51,7 +51,7 @@ def simulate_seeds(
     answers: Counter[str] = Counter()
     done, steps, simulated_s = 0, 0, 0.0
     failed: Outcome | None = None
-    console = Console(stderr=True)
+    console = Screen(stderr=True)
     with nullcontext() if switch_off is None else switched_off(switch_off):
         for seed in track(
             range(first, first + seeds), "simulating", console=console, disable=json or not console.is_terminal
@@ -97,4 +97,5 @@ def _show(report: Report, failed: Outcome | None) -> None:
 
 def main() -> None:
     """The console script."""
-    sys.exit(app(result_action="return_value"))
+    with quietly_unread():
+        sys.exit(app(result_action="return_value"))

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from gateway.cli.input_file import read_file
 from gateway.cli.remote import Refused, Remote
 
 __all__ = ["append", "create"]
@@ -116,7 +117,7 @@ def _events(
     type: str | None, data: str | None, file: Path | None, surface_op: str | None, sources: list[int] | None
 ) -> bytes:
     if file is not None:
-        text = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        text = sys.stdin.buffer.read() if str(file) == "-" else read_file(file)
         lines = [line for line in text.split(b"\n") if line.strip()]
         return b"[" + b",".join(lines) + b"]"
     if type is None or data is None:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import msgspec
 from cyclopts import App
-from rich.console import Console
 from rich.table import Table
+
+from gateway.cli.outlet import Screen
 
 __all__ = ["app"]
 
@@ -123,7 +124,7 @@ def _show(figures: dict[str, object], as_json: bool) -> int:
     table = Table("figure", "value")
     for name, value in _flat(figures):
         table.add_row(name, f"{value:,.2f}" if isinstance(value, float) else f"{value:,}")
-    Console().print(table)
+    Screen().print(table)
     return 0
 
 

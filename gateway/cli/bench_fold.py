@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw
 
+from gateway.cli.input_file import read_file
 from surfacelog.events import Draft, Event, encode_line, event_decoder
 from surfacelog.fold import Fold
 from surfacelog.formats.stored import StoredLog
@@ -30,7 +31,7 @@ WAYS = ("decode", "fold", "load", "append")
 def fold_figures(path: Path, events: int = 200_000, rounds: int = 3) -> dict[str, Any]:
     """CPU time in µs per event, and ratios to the bare decode (1 is as fast, 0.5 takes twice as long). `memory`:
     peak bytes per event of a loaded session beside the bytes of its lines. Raises LedgerError for damage."""
-    log = StoredLog(path.read_bytes())
+    log = StoredLog(read_file(path))
     once = list(log)
     header = Header(id="bench", created_at=0, contract="v4" if log.contract == "v4" else "v0")
     lines = list(repeat(once, events, log.contract))

@@ -12,11 +12,11 @@ from typing import Annotated
 import msgspec
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
-from rich.console import Console
 
 from deploy import cluster
 from deploy.child import Prerequisite, ServerFailed
 from deploy.cluster import ClusterStatus
+from gateway.cli.outlet import Screen
 
 __all__ = ["app"]
 
@@ -108,7 +108,7 @@ def _show(now: ClusterStatus, json: bool) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    console = Console(stderr=True)
+    console = Screen(stderr=True)
     if console.is_terminal:
         with console.status("starting") as spinner:
             yield spinner.update

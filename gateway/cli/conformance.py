@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.cli.cases import check_case
+from gateway.cli.input_file import read_file
 from gateway.cli.outcome import Outcome
 from gateway.cli.vectors import check_vector
 
@@ -65,7 +66,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _check_file(file: Path) -> Iterator[Outcome]:
-    data = file.read_bytes()
+    data = read_file(file)
     if file.suffix != ".jsonl":
         yield check_case(data, str(file))
         return

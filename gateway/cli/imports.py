@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from gateway.cli.input_file import read_file
+from gateway.cli.outlet import Screen
 from gateway.cli.remote import Refused, Remote
 from surfacelog.events import Draft, Event
 from surfacelog.formats.stored import StoredLog
@@ -51,7 +52,7 @@ def import_log(
         Print the outcome as JSON.
     """
     try:
-        data = log.read_bytes()
+        data = read_file(log)
     except OSError as error:
         raise Refused("usage", f"{log} cannot be read: {error.strerror}") from None
     stored = StoredLog(data)
@@ -92,7 +93,7 @@ def _open(remote: Remote, name: str, header: Header, vocabulary: list[str]) -> i
 def _copy(remote: Remote, name: str, stored: StoredLog, done: int, batch: int, *, shown: bool) -> int:
     appended = 0
     columns = (TextColumn("importing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not shown) as progress:
+    with Progress(*columns, console=Screen(stderr=True), disable=not shown) as progress:
         # The total is known only once the whole log was read.
         task = progress.add_task("import", total=None)
         for events in _batches(stored, batch):

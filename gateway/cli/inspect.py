@@ -1,6 +1,7 @@
 """`surfacelog inspect`: folds a stored log offline and says what the model sees and what the tail needs."""
 
 import sys
+from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,13 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from gateway.cli.input_file import read_file
 from surfacelog import lossless
 from surfacelog.errors import LedgerError
 from surfacelog.events import Event, read_data
 from surfacelog.fold import Fold, fold
 from surfacelog.formats import OUTPUT_BYTES_MAX, StoredLog, line_of
+from surfacelog.header import read_header
 from surfacelog.inbox import inbox
 from surfacelog.lifecycle import report
 from surfacelog.repair import repair
@@ -27,7 +30,15 @@ EXCERPT_CHARS = 72
 Json = dict[str, Any]
 
 
-def inspect(log: Path, /, *, recover: bool = False, max_bytes: int = OUTPUT_BYTES_MAX, json: bool = False) -> int:
+def inspect(
+    log: Path,
+    /,
+    *,
+    recover: bool = False,
+    vocabulary: list[str] | None = None,
+    max_bytes: int = OUTPUT_BYTES_MAX,
+    json: bool = False,
+) -> int:
     """Fold a stored log (.jsonl, plain or in zstd frames) without a server: surface, messages, closers.
 
     Exits with 1 when the log is refused, 2 when the file cannot be read.
@@ -38,18 +49,19 @@ def inspect(log: Path, /, *, recover: bool = False, max_bytes: int = OUTPUT_BYTE
         The log's file. It is only read.
     recover
         Leave out good rows behind a damaged one too, as long as no turn ends among them.
+    vocabulary
+        A log-only type of the log's own, known like the others; may be given several times.
     max_bytes
-        How many bytes the log may inflate to.
+        How many bytes the log may have, and inflate to.
     json
         Print everything as one JSON object.
     """
     try:
-        data = log.read_bytes()
+        data = read_file(log, max_bytes)
+        told = inspect_log(data, recover=recover, vocabulary=vocabulary or (), output_bytes_max=max_bytes)
     except OSError as error:
         print(f"surfacelog: {log} cannot be read: {error.strerror}", file=sys.stderr)
         return 2
-    try:
-        told = inspect_log(data, recover=recover, output_bytes_max=max_bytes)
     except LedgerError as error:
         if json:
             print(
@@ -66,14 +78,25 @@ def inspect(log: Path, /, *, recover: bool = False, max_bytes: int = OUTPUT_BYTE
     return 0
 
 
-def inspect_log(data: bytes, *, recover: bool = False, output_bytes_max: int = OUTPUT_BYTES_MAX) -> Json:
-    """What a stored log comes to, ready for JSON. Raises LedgerError, with the row where there is one.
+def inspect_log(
+    data: bytes,
+    *,
+    recover: bool = False,
+    vocabulary: Sequence[str] = (),
+    output_bytes_max: int = OUTPUT_BYTES_MAX,
+) -> Json:
+    """What a stored log comes to, ready for JSON. `vocabulary`: more log-only types that it may hold. Raises
+    LedgerError, with the row where there is one.
 
     Names as in the expectations of the example logs; besides them `contract`, `replacements` (their number),
     `notices`, `lifecycle` (what does not nest), `pendingInbox` and `excerpts` (a line of each message).
     """
     log = StoredLog(data, recover=recover, output_bytes_max=output_bytes_max)
     assert log.header is not None
+    header = log.header
+    if vocabulary:
+        # Read again, since not every vocabulary is one.
+        header = read_header(msgspec.structs.replace(header, vocabulary=tuple(vocabulary)).encode())
     events: list[Event] = []
 
     def lines() -> Any:
@@ -81,7 +104,7 @@ def inspect_log(data: bytes, *, recover: bool = False, output_bytes_max: int = O
             events.append(event)
             yield line_of(event)
 
-    session = Session.load(lines(), log.header)
+    session = Session.load(lines(), header)
     folded = fold(session.lines, log.contract)
     _check(session, folded)
     queued = inbox(events)

@@ -1,4 +1,5 @@
-"""The `surfacelog` command. Exit codes: 0 done, 1 refused or failed, 2 wrongly called."""
+"""The `surfacelog` command. Exit codes: 0 done, 1 refused or failed, 2 wrongly called, 130 interrupted, 141 nobody
+reads the output any more."""
 
 import sys
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from gateway.cli.exports import export_log
 from gateway.cli.imports import import_log
 from gateway.cli.inspect import inspect
 from gateway.cli.messages import head, messages, transcript
+from gateway.cli.outlet import Screen, quietly_unread
 from gateway.cli.parked import parked
 from gateway.cli.project import project
 from gateway.cli.quickstart import quickstart
@@ -25,7 +27,12 @@ from surfacelog.errors import LedgerError
 
 __all__ = ["app", "main"]
 
-app = App(name="surfacelog", help="A distributed session ledger for LLM agents.", help_format="plaintext")
+app = App(
+    name="surfacelog",
+    help="A distributed session ledger for LLM agents.",
+    help_format="plaintext",
+    console=Screen(),
+)
 app.command(serve)
 app.command(project)
 app.command(verify)
@@ -47,6 +54,15 @@ app.command(cluster)
 def main(words: Sequence[str] | None = None) -> None:
     """Runs a command line, the process's own by default, and exits with its code."""
     try:
+        with quietly_unread():
+            _run(words)
+    except OSError as error:
+        print(f"surfacelog: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _run(words: Sequence[str] | None) -> None:
+    try:
         app(words, exit_on_error=False)
     except CycloptsError:
         sys.exit(2)
@@ -54,9 +70,6 @@ def main(words: Sequence[str] | None = None) -> None:
         print(f"surfacelog: {refusal}", file=sys.stderr)
         sys.exit(2 if refusal.code == "usage" else 1)
     except (LedgerError, Unavailable, CacheUnavailable) as error:
-        print(f"surfacelog: {error}", file=sys.stderr)
-        sys.exit(1)
-    except OSError as error:
         print(f"surfacelog: {error}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:

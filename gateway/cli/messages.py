@@ -8,6 +8,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from gateway.cli.outlet import Screen
 from gateway.cli.remote import Remote
 from surfacelog.events import event_decoder
 
@@ -54,7 +55,7 @@ def messages(
     if json:
         return _raw(body)
     found = msgspec.json.decode(body)
-    console = Console()
+    console = Screen()
     for message in found["messages"]:
         show(console, line_of(message.get("role", "?"), message.get("content")))
     console.print(
@@ -75,7 +76,7 @@ def transcript(session: str, /, *, url: str | None = None, json: bool = False) -
     json
         Print one event a line, as JSON.
     """
-    console = Console()
+    console = Screen()
     count = 0
     with Remote(url) as remote:
         for raw in transcript_lines(remote, session):
@@ -116,7 +117,7 @@ def head(session: str, /, *, url: str | None = None, json: bool = False) -> int:
         body = remote.session("GET", session)
     if json:
         return _raw(body)
-    Console().print_json(body.decode())
+    Screen().print_json(body.decode())
     return 0
 
 

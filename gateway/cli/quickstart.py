@@ -23,6 +23,7 @@ from rich.text import Text
 
 from gateway.cli.imports import import_log
 from gateway.cli.messages import line_of, transcript_lines
+from gateway.cli.outlet import Screen
 from gateway.cli.remote import DEFAULT_URL, Refused, Remote
 from gateway.cli.serve import ADDRESS_FILE
 from surfacelog.events import event_decoder
@@ -47,7 +48,7 @@ def quickstart(*, once: bool = False, data: Path = Path(".surfacelog"), log: Pat
     log
         The stored log to import.
     """
-    console = Console(highlight=False)
+    console = Screen(highlight=False)
     if once:
         with tempfile.TemporaryDirectory(prefix="surfacelog-") as folder:
             with _stopped_at_the_end(*_start(Path(folder))) as url:

@@ -45,9 +45,10 @@ class _Arguments(msgspec.Struct, forbid_unknown_fields=True):
     name: Raw | UnsetType = UNSET
 
 
-def unpack(row: bytes) -> list[Event]:
+def unpack(row: bytes, size_bytes_max: int) -> list[Event]:
     """The events that a packed row stands for, with contiguous seqs from `seq0` on and times `time0` plus the
-    gaps `dt` (ms) before each. Raises ProtocolError malformed."""
+    gaps `dt` (ms) before each. Raises ProtocolError malformed, and too-large when their data would have more than
+    `size_bytes_max` bytes."""
     try:
         packed = _struct(row, _Row)
         run, heads, members = PACKED_TYPES[packed.type](packed.data)
@@ -60,14 +61,13 @@ def unpack(row: bytes) -> list[Event]:
         )
     if not all(text.startswith(b'"') for text in texts):
         raise ProtocolError("malformed", "a member of the packed row is not a string")
+    start = b'{"turn":%d,"step":%d,"chunk":{%s' % (run.turn, run.step, heads)
+    # Every member repeats it, so it is counted before anything is built.
+    if len(texts) * (len(start) + 2) + sum(map(len, texts)) > size_bytes_max:
+        raise ProtocolError("too-large", f"the packed row stands for more than {size_bytes_max} bytes")
     times = accumulate(run.dt, initial=packed.time0)
     return [
-        Event(
-            "assistant/chunk",
-            packed.seq0 + place,
-            time,
-            Raw(b'{"turn":%d,"step":%d,"chunk":{%s%s}}' % (run.turn, run.step, heads, text)),
-        )
+        Event("assistant/chunk", packed.seq0 + place, time, Raw(start + text + b"}}"))
         for place, (time, text) in enumerate(zip(times, texts, strict=True))
     ]
 

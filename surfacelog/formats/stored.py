@@ -49,6 +49,9 @@ class StoredLog:
         self.header: Header | None = None
         self.version = version
         self._recover = recover
+        self._unpacked_bytes_max = output_bytes_max
+        if len(data) > output_bytes_max:
+            raise ProtocolError("too-large", f"the log has more than {output_bytes_max} bytes")
         self._frames = FrameReader(data, output_bytes_max) if is_zstd(data) else None
         self._source = split_rows(self._frames if self._frames is not None else _slices(data))
         self._first: bytes | None = next(self._source, None)
@@ -112,7 +115,8 @@ class StoredLog:
 
     def _events(self, row: bytes) -> Iterable[Event]:
         if self.version == 0 and row.find(b"-chunks") >= 0 and _type_of(row) in PACKED_TYPES:
-            events = unpack(row)
+            events = unpack(row, self._unpacked_bytes_max)
+            self._unpacked_bytes_max -= sum(len(event.data) for event in events)
             if self.packed is None:
                 self.packed = (events[0].seq, len(events))
             return events

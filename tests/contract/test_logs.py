@@ -82,6 +82,21 @@ def test_inspect_says_what_is_wrong_and_how_it_exits(tmp_path: Path, capsys: pyt
     assert "1 good rows of an unfinished turn" in capsys.readouterr().out
 
 
+def test_inspect_knows_the_types_that_it_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "own.jsonl"
+    header = b'{"type":"session","version":4,"id":"s","createdAt":1}\n'
+    log.write_bytes(header + b'{"type":"own/note","seq":0,"time":1,"data":{}}\n')
+    for vocabulary, code in (
+        (None, "type-unknown"),
+        (["own/other"], "type-unknown"),
+        (["user/message"], "malformed"),
+    ):
+        assert inspect(log, vocabulary=vocabulary, json=True) == 1
+        assert json.loads(capsys.readouterr().out)["code"] == code
+    assert inspect(log, vocabulary=["own/other", "own/note"], json=True) == 0
+    assert json.loads(capsys.readouterr().out)["events"] == 1
+
+
 def test_inspect_prints_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert inspect(EXAMPLES / "compacted.jsonl.zst") == 0
     told = capsys.readouterr().out

@@ -214,6 +214,24 @@ def test_a_packed_row_that_does_not_add_up_is_refused_with_its_row(data: dict[st
     assert (error.code, error.detail["row"]) == ("malformed", 1)
 
 
+def test_a_plain_log_and_what_its_packed_rows_stand_for_are_bounded_too() -> None:
+    members = [""] * 1000
+    body = {"turn": 1, "step": 1, "index": 0, "dt": [0] * 999, "texts": members}
+    line = json.dumps({"type": "text-chunks", "seq0": 0, "time0": 1, "data": body}).encode()
+    data = HEADER_0 + b"\n" + line
+    unfolded = sum(len(event.data) for event in StoredLog(data))
+    assert unfolded > 5 * len(data)
+    assert len(list(StoredLog(data, output_bytes_max=unfolded))) == 1000
+    # What all members share is in the row once.
+    named = data.replace(b'"index": 0', b'"index": 0, "id": "%s"' % (b"i" * 10_000))
+    named = named.replace(b"text-chunks", b"tool-call-chunks").replace(b'"texts"', b'"args"')
+    assert 10_000_000 > unfolded + len(named)
+    for large, bound in ((data, unfolded - 1), (data, len(data) - 1), (named, 10_000_000)):
+        with pytest.raises(LedgerError) as caught:
+            list(StoredLog(large, output_bytes_max=bound))
+        assert caught.value.code == "too-large"
+
+
 def test_packed_rows_belong_to_the_older_format_only() -> None:
     assert refusal(b"\n".join([HEADER, row(0), packed("text-chunks", "texts")])).detail["row"] == 2
 
