@@ -39,9 +39,12 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
     def fields(self) -> list[bytes]:
         """Names and values in turn, as HSET takes them."""
         found: list[bytes] = []
-        for name in self.__struct_fields__:
-            found += (name.encode(), str(getattr(self, name)).encode())
+        for name, value in zip(_NAMES, msgspec.structs.astuple(self), strict=True):
+            found += (name, value.encode() if isinstance(value, str) else b"%d" % value)
         return found
+
+
+_NAMES = tuple(field.encode() for field in Checkpoint.__struct_fields__)
 
 
 class DirEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -83,8 +83,19 @@ class Call:
     async def run(self, cache: Cache, nonce: Callable[[], str] | None = None) -> list[bytes]:
         """The owners of the checks that failed (then nothing was written). A call that is too large is staged if
         there is a `nonce` to name the keys with. Raises CacheUnavailable, or StagingLost: nothing was written."""
-        if nonce is not None:
+        writes, texts = self._pack()
+        blob = b"".join(texts)
+        if nonce is not None and (len(texts) > VALUES_MAX or len(blob) > BYTES_MAX):
             await self._lighten(cache, nonce)
+            writes, texts = self._pack()
+            blob = b"".join(texts)
+        program = msgspec.msgpack.encode((LENGTH_COMMANDS, self._checks, writes, list(map(len, texts))))
+        # As one argument, whatever their number: the server reads and hands on each argument by itself.
+        failed = await cache.run(COMMIT_SCRIPT, self._names, [program, blob])
+        return [self._owners[int(number) - 1] for number in failed]
+
+    def _pack(self) -> tuple[list[tuple[str | int, ...]], list[bytes]]:
+        """What the script is told of the writes, and their values."""
         values: list[Argument] = []
         writes: list[tuple[str | int, ...]] = []
         for command, key, own, rest in self._writes:
@@ -93,19 +104,12 @@ class Call:
                 continue
             writes.append((command, key, len(own)))
             values += own
-        texts = [value if isinstance(value, bytes) else b"%d" % value for value in values]
-        program = msgspec.msgpack.encode((LENGTH_COMMANDS, self._checks, writes, list(map(len, texts))))
-        # As one argument, whatever their number: the server reads and hands on each argument by itself.
-        failed = await cache.run(COMMIT_SCRIPT, self._names, [program, b"".join(texts)])
-        return [self._owners[int(number) - 1] for number in failed]
+        return writes, [value if isinstance(value, bytes) else b"%d" % value for value in values]
 
     async def _lighten(self, cache: Cache, nonce: Callable[[], str]) -> None:
         """Stages the heaviest writes until the rest is small enough for one call."""
-        count = sum([len(write[2]) for write in self._writes])
-        size_bytes = sum([_size_bytes(write[2]) for write in self._writes])
-        if count <= VALUES_MAX and size_bytes <= BYTES_MAX:
-            return
         weights = [(len(values), _size_bytes(values)) for _, _, values, _ in self._writes]
+        count, size_bytes = sum(weight[0] for weight in weights), sum(weight[1] for weight in weights)
         names = self._names
         heaviest = sorted(range(len(weights)), key=lambda place: -max(weights[place][0], weights[place][1] >> 10))
         for place in heaviest:

@@ -8,7 +8,7 @@ import msgspec
 from producer.checkpoint import DirEntry
 from producer.state_reader import StateView
 from surfacelog.keys import SessionKeys
-from surfacelog.snapshot import meta_of
+from surfacelog.snapshot import meta_of, scalars_of
 from surfacelog.state import Changes, SessionState
 
 __all__ = [
@@ -80,9 +80,9 @@ class Held:
         self.tables = 150 * len(headers) + sum(300 + 150 * len(table.tools) for table in tables)
 
     def fields(self, pointer: bytes, lengths: Sequence[int], message_bytes: int) -> dict[bytes, bytes]:
-        """The whole `meta` hash."""
-        return meta_of(self.state) | {
-            b"mk": pointer,
-            b"sizes": msgspec.json.encode(lengths),
-            b"bytes": b"%d" % message_bytes,
-        }
+        """The `meta` hash; where it was written before, without the header, which never changes."""
+        found = scalars_of(self.state) if self.meta else meta_of(self.state)
+        found[b"mk"] = pointer
+        found[b"sizes"] = msgspec.json.encode(lengths)
+        found[b"bytes"] = b"%d" % message_bytes
+        return found

@@ -40,6 +40,20 @@ class ProjectorMetrics:
             buckets=_STAGE_BUCKETS,
             registry=own,
         )
+        # Looked up once: by name it costs more than the counting.
+        self._stages = {stage: self.stage_seconds.labels(stage) for stage in ("fetch", "load", "fold", "write")}
+        self._verdicts: dict[tuple[str, str], Counter] = {}
+
+    def took(self, stage: str, elapsed_s: float) -> None:
+        """A stage of a batch took so long."""
+        self._stages[stage].observe(elapsed_s)
+
+    def decided(self, outcome: str, code: str, count: int) -> None:
+        """So many verdicts of one kind."""
+        found = self._verdicts.get((outcome, code))
+        if found is None:
+            found = self._verdicts[outcome, code] = self.verdicts.labels(outcome, code)
+        found.inc(count)
 
     def forget(self, partition: int) -> None:
         """The partition is another worker's from now on."""

@@ -201,7 +201,7 @@ class PartitionProjection:
         started = loop.time()
         held = await self._load(records)
         fold, began = Fold(), loop.time()
-        self._metrics.stage_seconds.labels("load").observe(began - started)
+        self._metrics.took("load", began - started)
         for record in records:
             if fold.records and self._is_apart(record):
                 fold, began = await self._commit(fold, began)
@@ -261,7 +261,7 @@ class PartitionProjection:
         nothing held is trusted any more."""
         loop = asyncio.get_running_loop()
         started = loop.time()
-        self._metrics.stage_seconds.labels("fold").observe(started - began)
+        self._metrics.took("fold", started - began)
         try:
             try:
                 rewrites = await self._rewrites(fold)
@@ -370,9 +370,9 @@ class PartitionProjection:
         metrics = self._metrics
         metrics.batches.inc()
         metrics.records.inc(fold.records)
-        metrics.stage_seconds.labels("write").observe(elapsed_s)
+        metrics.took("write", elapsed_s)
         for (outcome, code), count in fold.codes.items():
-            metrics.verdicts.labels(outcome, code).inc(count)
+            metrics.decided(outcome, code, count)
         if fold.time_ms:
             age_s = max(self.site.now_ms() - fold.time_ms, 0) / 1000
             metrics.lag_seconds.labels(str(self.partition)).set(age_s)

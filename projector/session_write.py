@@ -110,12 +110,13 @@ def write_session(
         lengths[TAIL] = len(tail)
         digests = _write_tables(call, held, delta, lengths)
     _write_windows(call, held, delta, lengths)
-    meta = held.fields(pointer, lengths, message_bytes)
-    changed: list[Argument] = []
-    for field, value in meta.items():
-        if held.meta.get(field) != value or delta.fresh:
+    before, changed = held.meta, list[Argument]()
+    fields = held.fields(pointer, lengths, message_bytes)
+    for field, value in fields.items():
+        if before.get(field) != value or delta.fresh:
             changed += (field, value)
     call.write("HSET", own.meta, changed)
+    meta = before | fields
     entry = DirEntry(state.first_offset, state.status, state.last)
     return Written(held, entry, pointer, tuple(lengths), tail, message_bytes, meta, digests)
 

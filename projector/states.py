@@ -27,10 +27,14 @@ class States:
 
     def put(self, partition: int, session: bytes, held: Held) -> None:
         """Keeps a state as the one used last, with its present weight."""
-        self.drop(partition, session)
-        weight = held.weight
-        self._bytes += weight
-        self._held[partition, session] = (held, weight)
+        name, weight = (partition, session), held.weight
+        found = self._held.get(name)
+        self._held[name] = (held, weight)
+        if found is None:
+            self._bytes += weight
+        else:
+            self._held.move_to_end(name)
+            self._bytes += weight - found[1]
 
     def drop(self, partition: int, session: bytes) -> None:
         """Forgets one state."""

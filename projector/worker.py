@@ -99,7 +99,7 @@ class Worker:
         now = asyncio.get_running_loop().time()
         if batch.records:
             self._fed_at = now
-            self.metrics.stage_seconds.labels("fetch").observe(now - started)
+            self.metrics.took("fetch", now - started)
         for partition in batch.assigned:
             self._retry_at[partition] = now
         due = [partition for partition, at in self._retry_at.items() if at <= now]

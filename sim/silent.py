@@ -20,6 +20,12 @@ class SilentMetrics(ProjectorMetrics):
         """Makes no registry."""
         self._refolded = refolded
 
+    def took(self, stage: str, elapsed_s: float) -> None:
+        """Not counted."""
+
+    def decided(self, outcome: str, code: str, count: int) -> None:
+        """Not counted."""
+
     def __getattr__(self, name: str) -> Any:
         if name == "refolded":
             self._refolded()

@@ -22,6 +22,7 @@ __all__ = [
     "meta_of",
     "pieces",
     "restore",
+    "scalars_of",
     "tools_entry",
 ]
 
@@ -49,11 +50,15 @@ class Pieces(msgspec.Struct, frozen=True):
 
 def meta_of(state: SessionState) -> dict[bytes, bytes]:
     """The hash of a session's scalar state. Never empty for a session that exists."""
+    return {**_header_fields(state.header_raw), **scalars_of(state)}
+
+
+def scalars_of(state: SessionState) -> dict[bytes, bytes]:
+    """What may change of the `meta` hash: all but the header."""
     surface = state.surface
     return {
         b"status": state.status.encode(),
         b"open": state.open_id.encode(),
-        **_header_fields(state.header_raw),
         b"first": b"%d" % state.first_offset,
         b"last": b"%d" % state.last,
         b"next": b"%d" % state.next_seq,
