@@ -1,7 +1,7 @@
 """Folds damaged sessions anew, and gets past one whose records kill the process that folds them.
 
 Each try is noted before it begins. After tries that nobody lived to finish every record is named before it is
-folded, and the one whose name is left parks its session.
+folded, and the one whose name is left twice parks its session: once, something else may have ended the worker.
 """
 
 import msgspec
@@ -15,10 +15,12 @@ __all__ = ["Healing"]
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):
-    """`tries`: begun and not finished. `at`: the offset that was about to be folded, -1 when none was named."""
+    """`tries`: begun and not finished. `at`: the offset that was about to be folded, -1 when none was named.
+    `suspect`: the offset whose name was left by an earlier try, else -1."""
 
     tries: int = 0
     at: int = -1
+    suspect: int = -1
 
 
 class Healing:
@@ -33,15 +35,16 @@ class Healing:
         """Writes the session's keys anew as of `place`; raises as `refold_session`."""
         cache, key = self._site.cache, self._site.keys.healing
         note = _read(await cache.call("HGET", key, session)) if session not in self._begun else Note()
-        note = Note(note.tries + 1, note.at)
+        killer = note.at if note.at == note.suspect else -1
+        note = Note(note.tries + 1, killer, note.at if note.at >= 0 else note.suspect)
 
         async def keep(at: int) -> None:
-            await cache.call("HSET", key, session, msgspec.json.encode(Note(note.tries, at)))
+            await cache.call("HSET", key, session, msgspec.json.encode(Note(note.tries, at, note.suspect)))
 
-        await keep(note.at)
+        await keep(killer)
         self._begun.add(session)
-        fears = note.tries > OPENS_MAX and note.at < 0
-        await refold_session(self._site, place, session, killer=note.at, name=keep if fears else None)
+        fears = note.tries > OPENS_MAX and killer < 0
+        await refold_session(self._site, place, session, killer=killer, name=keep if fears else None)
         await cache.call("HDEL", key, session)
         self._begun.discard(session)
 

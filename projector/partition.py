@@ -13,7 +13,7 @@ from producer.cache import CacheUnavailable
 from producer.checkpoint import Checkpoint
 from producer.log import LogRecord
 from producer.state_reader import STATE_SCRIPT, parse_place, parse_states, state_request
-from projector.careful import fears_a_crash, name_record, park_named
+from projector.careful import name_record, settle_name
 from projector.commit import PARTITION, Call
 from projector.delta import changed_delta
 from projector.fold import Fold, is_ours, verdict_payload
@@ -66,13 +66,10 @@ class PartitionProjection:
         if self.place.rebuilding and self.place.target != self._target:
             self._metrics.rebuilds.inc()
         self._target = self.place.target
-        if self.place.naming >= 0 and self.place.naming == self._named:
-            # This very worker named it and lives: a lost answer is no crash.
-            self.place = await name_record(self.site, self.place, -1)
-        elif self.place.naming >= 0:
-            self.place = await park_named(self.site, self.place)
-            self._metrics.parks.inc()
-        self._careful = self.site.settings.batch_records if fears_a_crash(self.place) else 0
+        settled = await settle_name(self.site, self.place, self._named)
+        self.place = settled.place
+        self._metrics.parks.inc(settled.parked)
+        self._careful = self.site.settings.batch_records if settled.careful else 0
         self._reached = self.place.next
         return self.place.next
 

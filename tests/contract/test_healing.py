@@ -134,7 +134,7 @@ async def test_a_record_that_kills_only_when_its_session_is_folded_anew_parks_it
     await writer.say(key, "behind it")
     assert await live(log, cache)
     await lose(cache, log, key)
-    assert await lives(log, cache) == 4, "two that die, one that names what kills it, one that parks it"
+    assert await lives(log, cache) == 5, "two that die, two that name what kills them, one that parks it"
     view = await view_of(cache, log, key)
     assert view.entry is not None
     assert (view.whole, view.entry.status, view.entry.at) == (True, "faulted", at)

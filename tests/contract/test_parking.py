@@ -193,7 +193,7 @@ async def test_a_record_that_kills_the_worker_is_named_and_its_session_parked(
             break
         except Killed:
             continue
-    assert lives == 4, "two lives without progress, one that names what kills it, one that parks it"
+    assert lives == 5, "two lives without progress, two that name what kills them, one that parks it"
     await assert_equals_truth(cache, writer, good)
     view = await view_of(cache, log, bad)
     assert view.entry is not None
