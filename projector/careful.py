@@ -15,7 +15,7 @@ from projector.parking import park
 from projector.site import Site
 from projector.trouble import Fault, Moved
 
-__all__ = ["OPENS_MAX", "Settled", "name_record", "settle_name"]
+__all__ = ["OPENS_MAX", "SUSPECT", "Settled", "name_record", "settle_name"]
 
 # One assignment without progress may be a restart; two are not.
 OPENS_MAX = 2

@@ -7,6 +7,7 @@ from producer.log import LogRecord
 from producer.memory_cache import MemoryCache
 from producer.memory_log import MemoryTopic
 from projector.settings import ProjectorSettings
+from projector.careful import SUSPECT
 from sim.asks import AskMaker
 from sim.evidence import Evidence
 from sim.loop import SimLoop
@@ -17,8 +18,6 @@ from surfacelog.keys import PROJECTION_VERSION, PartitionKeys, partition_of, tag
 __all__ = ["GROUP", "World"]
 
 GROUP = "projectors"
-# From so many assignments without progress on, a worker names each record before it folds it.
-OPENS_FEARED = 2
 
 
 # Shorter than in life, so that a short run sees locks expire, verdicts late, and deadlines passed.
@@ -82,11 +81,10 @@ class World:
         return self._keys[partition]
 
     def notice_names(self) -> None:
-        """A worker is gone, or the cache is an older one: a record that is named now may be blamed for it."""
+        """A worker is gone, or the cache is an older one: a record that is suspect by now may be blamed for it."""
         for partition, keys in enumerate(self._keys):
-            naming, opens = self.cache.data.call("HMGET", keys.checkpoint, b"naming", b"opens")
-            # A name may still be under way.
-            if naming is not None and (int(naming) >= 0 or int(opens) >= OPENS_FEARED):
+            # Its name may still be under way, but who names a suspect knew it for one.
+            if self.cache.data.call("HGET", keys.checkpoint, SUSPECT) is not None:
                 self.feared.add(partition)
 
     def end(self, key: bytes) -> int:
