@@ -6,8 +6,8 @@ from producer.limits import AppendLimits
 from producer.log import LogRecord
 from producer.memory_cache import MemoryCache
 from producer.memory_log import MemoryTopic
-from projector.settings import ProjectorSettings
 from projector.careful import SUSPECT
+from projector.settings import ProjectorSettings
 from sim.asks import AskMaker
 from sim.evidence import Evidence
 from sim.loop import SimLoop
