@@ -23,8 +23,9 @@ class Shown(msgspec.Struct, frozen=True):
     commits: list[tuple[int, int]]
 
 
-def compare(fold: Refold | None, shown: Shown, offsets: Collection[int]) -> Told | None:
-    """None when they are the same. `offsets`: of all records of the session that the log has."""
+def compare(fold: Refold | None, shown: Shown, offsets: Collection[int], stopped: bool = False) -> Told | None:
+    """None when they are the same. `offsets`: of all records of the session that the log has. `stopped`: the fold
+    was taken to the fault that the cache knows and no further, so its state is the one to be served."""
     if fold is None or (fold.state.status == "absent" and fold.fault is None):
         return "no-session", "the cache has it, but the log does not open it", -1
     entry = shown.view.entry
@@ -32,9 +33,10 @@ def compare(fold: Refold | None, shown: Shown, offsets: Collection[int]) -> Told
         return "directory", "the log opens it, but the directory does not know it", -1
     if entry.status == "faulted" or fold.fault is not None:
         at = -1 if fold.fault is None else fold.fault[1]
-        if entry.status == "faulted" and entry.at == at:
+        if entry.status != "faulted" or entry.at != at:
+            return "faulted", "parked by one of cache and log only; retry it", max(at, entry.at)
+        if not stopped or fold.state.status == "absent":
             return None
-        return "faulted", "parked by one of cache and log only; retry it", max(at, entry.at)
     return _commits(fold, shown, offsets) or _state(fold, shown) or _lists(fold, shown)
 
 

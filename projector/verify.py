@@ -1,17 +1,19 @@
 """Reads the log again, recomputes every chain and fold, and compares them with the cache. Changes nothing.
 
 Beside live traffic each session is compared at the moment of one read: the fold is taken on to the checkpoint that
-the read saw.
+the read saw. Of a parked session the state before its fault is compared; what waits behind is not folded, since it
+may be what ends a process that folds it.
 """
 
 from collections.abc import AsyncIterator, Collection
 
 import msgspec
 
+from producer.checkpoint import read_entry
 from producer.state_reader import STATE_SCRIPT, parse_place, parse_states, state_request
 from projector.compare import Shown, compare
 from projector.refold import Refold
-from projector.scan import SCAN_RECORDS, nothing_between
+from projector.scan import SCAN_RECORDS, nothing_between, session_records
 from projector.site import Site
 from surfacelog.entries import PLACE_BYTES, read_places
 from surfacelog.errors import ProtocolError
@@ -34,7 +36,8 @@ class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Verification:
     """One partition. `folds`: every session of the log so far. `only`: look at these sessions alone. `lines`: by
-    session, the events of the log if they are asked for."""
+    session, the events of the log if they are asked for. `parked`: sessions that are parked; `waiting`: records of
+    theirs that were not folded."""
 
     def __init__(self, site: Site, only: Collection[bytes] | None = None, *, lines: bool = False) -> None:
         self.site = site
@@ -42,10 +45,12 @@ class Verification:
         self.folds: dict[bytes, Refold] = {}
         self.records = 0
         self.parked: list[bytes] = []
+        self.waiting = 0
         self.lines: dict[bytes, list[bytes]] = {}
         self._keeps_lines = lines
         self._folded = 0
         self._offsets: dict[bytes, set[int]] = {}
+        self._faults: dict[bytes, tuple[str, int]] = {}
 
     async def run(self) -> AsyncIterator[Difference]:
         """The differences, one a session at most. Raises Unavailable and CacheUnavailable."""
@@ -60,6 +65,11 @@ class Verification:
             yield self._partition(place.halted, "the partition stands still")
         if place.rebuilding:
             yield self._partition("rebuilding", f"at offset {place.next}, to {place.target}")
+        directory = await site.cache.call("HGETALL", site.keys.directory)
+        for session, raw in directory.items():
+            entry = read_entry(raw)
+            if entry is not None and entry.status == "faulted":
+                self._faults[session] = (entry.code, entry.at)
         try:
             await self._fold(place.next)
         except ProtocolError as error:
@@ -91,7 +101,9 @@ class Verification:
                 key = record.key
                 if key is not None and (self.only is None or key in self.only):
                     self._offsets.setdefault(key, set()).add(record.offset)
-                    fold = self.folds.setdefault(key, Refold(site.bounds))
+                    fold = self.folds.get(key)
+                    if fold is None:
+                        fold = self.folds[key] = Refold(site.bounds, self._faults.get(key))
                     fold.take(record)
                     if self._keeps_lines:
                         self.lines.setdefault(key, []).extend(fold.newest)
@@ -112,15 +124,29 @@ class Verification:
             if await site.cache.call("HGET", own.meta, b"last") != view.meta.get(b"last"):
                 continue
             await self._fold(view.checkpoint.next)
+            faulted = view.entry is not None and view.entry.status == "faulted"
+            if session in self._faults and not faulted:
+                await self._fold_again(session)
             # A torn last place is filled up, so that it shows as a commit that the log does not have.
             places = read_places(offsets + bytes(-len(offsets) % PLACE_BYTES))
             shown = Shown(view, messages, [int(seq) for seq in transcript], places)
             fold = self.folds.get(session)
-            if fold is not None and (fold.fault is not None or (view.entry and view.entry.status == "faulted")):
+            if fold is not None and (fold.fault is not None or faulted):
                 self.parked.append(session)
-            told = compare(fold, shown, self._offsets.get(session, set()))
+                self.waiting += len(fold.parked)
+            told = compare(fold, shown, self._offsets.get(session, set()), session in self._faults)
             return None if told is None else self._found(session, *told)
         return self._found(session, "moving", "the session changes too fast to be compared; try again")
+
+    async def _fold_again(self, session: bytes) -> None:
+        """Somebody retried it since it was found parked."""
+        del self._faults[session]
+        fold = self.folds[session] = Refold(self.site.bounds)
+        self.lines.pop(session, None)
+        async for record in session_records(self.site, session, 0, self._folded):
+            fold.take(record)
+            if self._keeps_lines:
+                self.lines.setdefault(session, []).extend(fold.newest)
 
     def _found(self, session: bytes, what: str, detail: str, offset: int = -1) -> Difference:
         return Difference(self.site.partition, session.decode("ascii", "replace"), what, detail, offset)

@@ -23,11 +23,13 @@ __all__ = ["Verified", "verify", "verify_sessions"]
 
 
 class Verified(msgspec.Struct):
-    """What was looked at and what was found. `lifecycle`: by session, what does not nest in it."""
+    """What was looked at and what was found. `waiting`: records of `parked` sessions that were not folded.
+    `lifecycle`: by session, what does not nest in it."""
 
     sessions: int = 0
     records: int = 0
     parked: int = 0
+    waiting: int = 0
     differences: list[Difference] = []
     lifecycle: dict[str, list[Finding]] = {}
 
@@ -97,6 +99,7 @@ async def verify_sessions(
         found.sessions += sum(fold.state.status != "absent" for fold in verification.folds.values())
         found.records += verification.records
         found.parked += len(verification.parked)
+        found.waiting += verification.waiting
         for key, lines in verification.lines.items():
             findings = report(map(decode_event, lines))
             if findings:
@@ -111,9 +114,10 @@ def _print(found: Verified) -> None:
         print(f"{where}: {difference.what}: {difference.detail}{at}")
     for session, findings in found.lifecycle.items():
         _print_findings(session, findings)
+    waiting = f" ({found.waiting} records wait and were not folded; retry them)" if found.waiting else ""
     print(
         f"{found.sessions} sessions, {found.records} records: {len(found.differences)} differences, "
-        f"{found.parked} parked"
+        f"{found.parked} parked{waiting}"
     )
 
 

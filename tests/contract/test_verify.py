@@ -2,21 +2,38 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import msgspec
 import pytest
 
 from gateway.cli.parked import parked
-from gateway.cli.verify import verify, verify_sessions
+from gateway.cli.verify import _print, verify, verify_sessions
 from gateway.tenant import LOCAL_TENANT
+from producer.log import LogRecord
 from producer.memory_cache import MemoryCache
 from producer.memory_log import MemoryLog, MemoryTopic
+from projector import fold as fold_module
+from projector import refold as refold_module
+from projector.refold import retry_session
 from projector.settings import ProjectorSettings
+from projector.site import make_site
 from projector.worker import Worker
+from surfacelog.accept import accept
+from surfacelog.keys import partition_of
+from surfacelog.records import Record
 from surfacelog.session import draft
+from surfacelog.state import SessionState
+from surfacelog.verdict import Verdict
 from tests.logwriter import LogWriter
 from tests.projection_reader import partition_keys, view_of
+
+POISON = b"poison"
+
+
+class Killed(BaseException):
+    """The process is gone."""
 
 
 class Ledger:
@@ -169,6 +186,86 @@ async def test_lifecycle_tells_what_does_not_nest(ledger: Ledger) -> None:
     found = await verify_sessions(ledger.log, ledger.cache, [key], lifecycle=True)
     assert found.differences == []
     assert found.lifecycle[key.decode()]
+
+
+@pytest.fixture
+def killing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Whoever folds a record with `POISON` in it ends; calling the fixture mends it."""
+
+    def kills(state: SessionState, record: Record | None, offset: int) -> Verdict:
+        if record is not None and POISON in record.value:
+            raise Killed
+        return accept(state, record, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fold_module, "accept", kills)
+        patch.setattr(refold_module, "accept", kills)
+        yield patch.undo
+
+
+async def park_killer(ledger: Ledger) -> bytes:
+    key = ledger.keys[2]
+    await ledger.writer.say(key, POISON.decode())
+    await ledger.writer.say(key, "behind it")
+    for _ in range(10):
+        try:
+            await ledger.project()
+        except Killed:
+            continue
+        return key
+    raise AssertionError("every worker ends")
+
+
+async def test_a_record_that_ends_who_folds_it_is_passed_over_and_its_session_told_as_parked(
+    ledger: Ledger, killing: Callable[[], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = await park_killer(ledger)
+    found = await verify_sessions(ledger.log, ledger.cache)
+    assert (found.differences, found.sessions, found.parked, found.waiting) == ([], 6, 1, 2)
+    assert found.records == ledger.topic.end(0) + ledger.topic.end(1)
+    _print(found)
+    assert "1 parked (2 records wait and were not folded" in capsys.readouterr().out
+    assert (await verify_sessions(ledger.log, ledger.cache, [ledger.keys[1]])).waiting == 0
+    # What is served of it, from before its fault, is compared as ever.
+    await _flip_message(ledger, key)
+    found = await verify_sessions(ledger.log, ledger.cache)
+    assert [(difference.session.encode(), difference.what) for difference in found.differences] == [
+        (key, "messages")
+    ]
+
+
+async def test_a_session_that_is_retried_while_it_is_verified_is_folded_whole(
+    ledger: Ledger, killing: Callable[[], None]
+) -> None:
+    key = await park_killer(ledger)
+    site = make_site(ledger.log, ledger.cache, partition_of(key, 2), ProjectorSettings())
+    read = ledger.log.read
+
+    async def read_and_retry(*asked: Any) -> list[LogRecord]:
+        records = await read(*asked)
+        ledger.log.read = read  # type: ignore[method-assign]
+        killing()
+        assert (await retry_session(site, key)).status == "open"
+        return records
+
+    ledger.log.read = read_and_retry  # type: ignore[method-assign]
+    found = await verify_sessions(ledger.log, ledger.cache, [key], lifecycle=True)
+    assert (found.differences, found.parked, found.waiting) == ([], 0, 0)
+
+
+async def test_a_session_that_the_log_does_not_park_there_is_told(
+    ledger: Ledger, killing: Callable[[], None]
+) -> None:
+    key = await park_killer(ledger)
+    keys = partition_keys(ledger.log, key)
+    entry = (await view_of(ledger.cache, ledger.log, key)).entry
+    assert entry is not None
+    # Parked too late: then what is served lacks a record that was accepted.
+    moved = msgspec.structs.replace(entry, at=entry.at + 10_000)
+    await ledger.cache.call("HSET", keys.directory, key, moved.encode())
+    killing()
+    found = await verify_sessions(ledger.log, ledger.cache)
+    assert [difference.session.encode() for difference in found.differences] == [key]
 
 
 @pytest.mark.parametrize("command", [verify, parked])
