@@ -74,7 +74,7 @@ class RedisCache:
             self._client = RedisCluster.from_url(url, **options)
         else:
             self._client = packed(Redis.from_url(url, **options))
-            self._batch = RedisBatch(self._client, FLIGHTS_MAX)
+            self._batch = RedisBatch(self._client, FLIGHTS_MAX, timeout_ms / 1000)
         self._slots = asyncio.Semaphore(connections_max)
         self._shas: dict[str, str] = {}
 

@@ -177,3 +177,44 @@ async def test_a_server_that_may_evict_keys_is_refused(redis_server: ValkeyServe
     with pytest.raises(ProtocolError) as refusal:
         await open_redis(redis_server.url)
     assert refusal.value.code == "misconfigured"
+
+
+async def test_many_at_once_get_each_their_own_answer(redis_server: ValkeyServer, unique: str) -> None:
+    cache = RedisCache(redis_server.url)
+    name = unique.encode()
+    await asyncio.gather(*(cache.call("HSET", name, b"%d" % number, number) for number in range(500)))
+    asked = [cache.call("HGET", name, b"%d" % number) for number in range(500)]
+    broken = cache.call("LPUSH", name, b"x")
+    *found, refused = await asyncio.gather(*asked, broken, return_exceptions=True)
+    assert found == [b"%d" % number for number in range(500)]
+    assert isinstance(refused, CacheUnavailable)
+    await cache.close()
+
+
+async def test_a_connection_that_the_server_closed_while_nobody_used_it_is_not_used(
+    redis_server: ValkeyServer,
+) -> None:
+    cache = RedisCache(redis_server.url)
+    for _ in range(3):
+        before = await cache.call("CLIENT", b"ID")
+        other = RedisCache(redis_server.url)
+        assert await other.call("CLIENT", b"KILL", b"ID", before) == 1
+        await other.close()
+        await asyncio.sleep(0.05)
+        assert await cache.call("CLIENT", b"ID") != before
+    await cache.close()
+
+
+async def test_an_answer_that_came_too_late_is_nobody_elses(redis_server: ValkeyServer, unique: str) -> None:
+    cache = RedisCache(redis_server.url, timeout_ms=100)
+    name = unique.encode()
+    await cache.call("SET", name, b"theirs")
+    with pytest.raises(CacheUnavailable):
+        await cache.call("BLPOP", name + b"-none", 1)
+    assert await cache.call("GET", name) == b"theirs"
+    asking = asyncio.create_task(cache.call("BLPOP", name + b"-none", 1))
+    await asyncio.sleep(0.02)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    assert await cache.call("GET", name) == b"theirs"
+    await cache.close()
