@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -60,7 +61,10 @@ class KafkaConsumer:
         self._on_truncated = on_truncated
         self._consumer = Consumer(options)
         self._thread = ThreadPoolExecutor(1, "surfacelog-consume")
-        self._fetching: asyncio.Future[Batch] | None = None
+        # A fetch in the thread, who waits for it, and what it brought: a batch or why there is none.
+        self._fetching = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._brought: Batch | BaseException | None = None
         self._outdated: set[int] = set()
         self._closing = False
         # The rest belongs to the thread. Partitions that deliver, each with the next offset:
@@ -78,19 +82,19 @@ class KafkaConsumer:
     async def fetch(self, records_max: int, wait_ms: int) -> Batch:
         if self._closing:
             raise Unavailable("the consumer is closed")
-        if self._fetching is None:
+        if not self._fetching and self._brought is None:
             self._outdated.clear()
+            self._fetching = True
             loop = asyncio.get_running_loop()
-            self._fetching = loop.run_in_executor(self._thread, self._fetch, max(records_max, 1), wait_ms / 1000)
+            self._thread.submit(self._fetch_and_tell, loop, max(records_max, 1), wait_ms / 1000)
         # When the caller is cancelled, the thread goes on, and what it brings is the next fetch's.
-        try:
-            batch = await asyncio.shield(self._fetching)
-        except asyncio.CancelledError:
-            raise
-        except BaseException:
-            self._fetching = None
-            raise
-        self._fetching = None
+        if self._fetching:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        batch, self._brought = self._brought, None
+        if isinstance(batch, BaseException):
+            raise batch
+        assert batch is not None, "two tasks fetch at once"
         if not self._outdated:
             return batch
         return Batch(
@@ -98,6 +102,11 @@ class KafkaConsumer:
             batch.assigned,
             batch.lost,
         )
+
+    def _bring(self, found: Batch | BaseException) -> None:
+        self._fetching, self._brought = False, found
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def seek(self, partition: int, offset: int) -> None:
         self._outdated.add(partition)
@@ -114,9 +123,6 @@ class KafkaConsumer:
         self._closing = True
         await asyncio.get_running_loop().run_in_executor(self._thread, self._consumer.close)
         self._thread.shutdown(wait=False)
-        if self._fetching is not None:
-            await asyncio.wait([self._fetching])
-            self._fetching.exception()
 
     # Everything below runs in the thread.
 
@@ -176,6 +182,17 @@ class KafkaConsumer:
     def _drop(self, partition: int) -> None:
         if self._active.pop(partition, None) is not None:
             self._consumer.pause([TopicPartition(self._topic, partition)])
+
+    def _fetch_and_tell(self, loop: asyncio.AbstractEventLoop, records_max: int, wait_s: float) -> None:
+        # An executor's own future would take three turns of the loop to say so.
+        found: Batch | BaseException
+        try:
+            found = self._fetch(records_max, wait_s)
+        except BaseException as error:
+            found = error
+        with suppress(RuntimeError):
+            # The loop may be closed: then nobody waits.
+            loop.call_soon_threadsafe(self._bring, found)
 
     def _fetch(self, records_max: int, wait_s: float) -> Batch:
         if self._fatal:
