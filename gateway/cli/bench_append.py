@@ -28,6 +28,9 @@ __all__ = ["append_figures"]
 
 TENANT = "bench"
 BODY_BYTES = 400
+# A short session grows by this much while it is measured, and so many of them are.
+TURN_APPENDS = 18
+TURN_ROUNDS = 35
 Figures = dict[str, Any]
 
 
@@ -40,8 +43,9 @@ def _draft(number: int) -> Draft:
 def append_figures(
     sessions: int = 200, commits: int = 20_000, turns: int = 10_000, partitions: int = 16, depth: int = 8
 ) -> Figures:
-    """Rates in commits a second, times in ms, memory in bytes. `ratio` of a rate: ours to the bare broker's; of a
-    time: how many times as long."""
+    """Rates in commits a second, times in ms, memory in bytes, CPU time of the producer's process in us a commit.
+    `ratio` of a rate: ours to the bare broker's; of a time: how many times as long. `growth`: of the largest
+    median to that of the shortest session."""
     with bench_servers(partitions) as servers:
         calm_collector()
         return asyncio.run(_measure(servers, sessions, commits, turns, depth))
@@ -101,7 +105,9 @@ async def _many(servers: ServerSettings, producer: Producer, sessions: int, comm
     topics = (await _raw_topic(servers), await _raw_topic(servers))
     raw = await _aside(lambda: raw_rates(servers, topics, records))
     await _load(producer, names, commits // 10, depth)
+    used = time.process_time()
     rate = await _load(producer, names, commits, depth)
+    used = time.process_time() - used
     return {
         "raw_produce_per_s": round(raw.produce),
         "raw_consume_per_s": round(raw.consume),
@@ -110,6 +116,7 @@ async def _many(servers: ServerSettings, producer: Producer, sessions: int, comm
         "accepted_per_s": round(rate),
         "ratio": round(rate / raw.after, 3),
         "ratio_beside": round(rate / raw.beside, 3),
+        "producer_cpu_us": round(used / commits * 1e6),
     }
 
 
@@ -154,22 +161,42 @@ async def _times(work: Callable[[int], Awaitable[object]], count: int) -> list[f
 async def _pipelined(producer: Producer, commits: int) -> Figures:
     """One session with a full pipeline."""
     await producer.create(TENANT, Header("pipe", 0))
-    return {"accepted_per_s": round(await _load(producer, ["pipe"], commits, 32))}
+    used = time.process_time()
+    rate = await _load(producer, ["pipe"], commits, 32)
+    used = time.process_time() - used
+    return {"accepted_per_s": round(rate), "producer_cpu_us": round(used / commits * 1e6)}
 
 
 async def _turns(producer: Producer, turns: int) -> Figures:
-    """The time of an append as the session grows; p50 of 200 around each turn."""
-    await producer.create(TENANT, Header("turns", 0))
-    figures: Figures = {}
-    at = 0
-    for turn in (10, 1_000, turns):
-        if turn > at:
-            await _load(producer, ["turns"], turn - at, 32)
-        times = await _times(lambda number: producer.append(TENANT, "turns", [_draft(number)]), 200)
-        figures[f"p50_ms_at_{turn}"] = round(statistics.median(times), 3)
-        at = turn + 200
-    first = figures["p50_ms_at_10"]
-    figures["growth"] = round(max(figures.values()) / first, 3)
+    """What an append costs in a short, a longer and a long session: they are appended to in turn, so that whatever
+    else the machine does falls on all of them. p50 of many; CPU time is that of the whole producer process."""
+    lengths = sorted({length for length in (10, 1_000, turns) if length <= turns})
+    times: dict[int, list[float]] = {length: [] for length in lengths}
+    cpu: dict[int, list[float]] = {length: [] for length in lengths}
+    for length in lengths[1:]:
+        await producer.create(TENANT, Header(f"turns-{length}", 0))
+        await _load(producer, [f"turns-{length}"], length, 32)
+    for round_number in range(TURN_ROUNDS):
+        # The shortest is made anew each time, or it would not stay short.
+        names = {lengths[0]: f"turns-{lengths[0]}-{round_number}"} | {n: f"turns-{n}" for n in lengths[1:]}
+        await producer.create(TENANT, Header(names[lengths[0]], 0))
+        await _load(producer, [names[lengths[0]]], lengths[0], 8)
+        for number in range(TURN_APPENDS):
+            # Each follows each of the others equally often: what an append leaves to do falls on the next one.
+            first = number % len(lengths)
+            for length in (lengths[first:] + lengths[:first])[:: -1 if number % 2 else 1]:
+                draft = _draft(number)
+                started, used = time.perf_counter(), time.process_time()
+                await producer.append(TENANT, names[length], [draft])
+                times[length].append((time.perf_counter() - started) * 1e3)
+                cpu[length].append((time.process_time() - used) * 1e6)
+    figures: Figures = {"appends_each": TURN_ROUNDS * TURN_APPENDS}
+    for length in lengths:
+        figures[f"p50_ms_at_{length}"] = round(statistics.median(times[length]), 3)
+        figures[f"cpu_us_at_{length}"] = round(statistics.median(cpu[length]))
+    for name, found in (("growth", times), ("cpu_growth", cpu)):
+        medians = [statistics.median(found[length]) for length in lengths]
+        figures[name] = round(max(medians) / medians[0], 3)
     return figures
 
 
