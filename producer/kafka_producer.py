@@ -69,6 +69,7 @@ class PolledProducer:
         # By partition: how many the library has, and what is held until it has none.
         self._away: dict[int, int] = {}
         self._held: dict[int, list[tuple[Sent, Words]]] = {}
+        self._bursting: set[int] = set()
         self._ending = False
         self._producer = Producer({**options, "error_cb": self._heard})
         self._thread = threading.Thread(target=self._poll, name="surfacelog-produce", daemon=True)
@@ -87,12 +88,23 @@ class PolledProducer:
         one partition keep their order."""
         sent = Sent(partition, size_bytes, self._loop.create_future(), self._answers)
         words: Words = (topic, value, key, partition, headers or None)
-        if self._away.get(partition):
-            self._held.setdefault(partition, []).append((sent, words))
-        else:
+        away = self._away.get(partition)
+        if not away and partition not in self._bursting:
             self._produce(sent, words)
             self._away[partition] = 1
+            return sent
+        held = self._held.get(partition)
+        if held is None:
+            held = self._held[partition] = []
+            if not away:
+                # Where many came together the last time, the rest of this turn is likely to bring more.
+                self._loop.call_soon(self._turned, partition)
+        held.append((sent, words))
         return sent
+
+    def _turned(self, partition: int) -> None:
+        if partition in self._held and not self._away.get(partition):
+            self._release(partition)
 
     def _produce(self, sent: Sent, words: Words) -> None:
         topic, value, key, partition, headers = words
@@ -109,13 +121,19 @@ class PolledProducer:
         self._settle(answers)
 
     def _release(self, partition: int) -> None:
-        for sent, words in self._held.pop(partition):
+        held, away = self._held.pop(partition), self._away.get(partition, 0)
+        for sent, words in held:
             try:
                 self._produce(sent, words)
             except (KafkaException, BufferError) as error:
                 self._refused(sent, error)
             else:
-                self._away[partition] += 1
+                away += 1
+        self._away[partition] = away
+        if len(held) > 1:
+            self._bursting.add(partition)
+        else:
+            self._bursting.discard(partition)
 
     def _poll(self) -> None:
         while not self._ending:
