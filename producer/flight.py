@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -90,28 +91,26 @@ class Flight:
         commit = Commit(record, planned, request, state, before, ordinal, now)
         request.sent(record.id)
         self._sent.append(commit)
-        self._engine.verdicts.expect(record.id, lambda verdict: self._told(commit, verdict))
+        self._engine.verdicts.expect(record.id, partial(self._told, commit))
         self._begin(commit, request.deadline - now)
         self._arm()
 
     def _begin(self, commit: Commit, wait_s: float) -> None:
         record, quick = commit.record, self._engine.quick
         if quick is not None:
+            told = partial(self._acknowledged, commit)
             try:
-                future = quick.send(self._partition, self._key, record.headers(), record.value)
+                if quick.send(self._partition, self._key, record.headers(), record.value, told):
+                    return
             except (Unavailable, LedgerError) as error:
                 # Not within the call that sends: whoever plans the next record has to see this one first.
                 asyncio.get_running_loop().call_soon(self._refused, commit, error)
                 return
-            if future is not None:
-                future.add_done_callback(lambda done: self._acknowledged(commit, done))
-                return
         self._engine.producing(record.id, self._produce(commit, max(int(wait_s * 1000), 1)))
 
-    def _acknowledged(self, commit: Commit, done: "asyncio.Future[int]") -> None:
-        error = ProduceUnknown("given up") if done.cancelled() else done.exception()
+    def _acknowledged(self, commit: Commit, offset: int, error: Exception | None) -> None:
         if error is None:
-            self._logged(commit, done.result())
+            self._logged(commit, offset)
         else:
             self._refused(commit, error)
 

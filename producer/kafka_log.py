@@ -13,7 +13,7 @@ from producer.kafka_offsets import END, START, KafkaOffsets
 from producer.kafka_options import client_options, quiet_options
 from producer.kafka_reader import KafkaReader, OffsetNotThere
 from producer.kafka_writer import KafkaWriter
-from producer.log import LogRecord
+from producer.log import LogRecord, Told
 from producer.settings import ServerSettings
 from producer.topic import TopicShape, describe_topic, open_topic
 from surfacelog.errors import ProtocolError
@@ -74,9 +74,9 @@ class KafkaLog:
         return await self._writer.produce(partition, key, headers, value, timeout_ms)
 
     def send(
-        self, partition: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes
-    ) -> "asyncio.Future[int] | None":
-        return self._writer.send(partition, key, headers, value)
+        self, partition: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes, told: Told
+    ) -> bool:
+        return self._writer.send(partition, key, headers, value, told)
 
     async def ends(self, partitions: Sequence[int], timeout_ms: int) -> dict[int, int]:
         return await self._offsets.ask(END, partitions, timeout_ms)

@@ -14,6 +14,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from producer.kafka_options import is_fatal
+from producer.log import Told
 
 __all__ = ["Answer", "PolledProducer", "Sent"]
 
@@ -29,14 +30,12 @@ Refused = Callable[["Sent", Exception], None]
 class Sent:
     """A record that the library has, or will be given. `done` runs in the poll thread."""
 
-    __slots__ = ("_answers", "future", "partition", "size_bytes")
+    __slots__ = ("_answers", "partition", "size_bytes", "told")
 
-    def __init__(
-        self, partition: int, size_bytes: int, future: "asyncio.Future[int]", answers: list["Answer"]
-    ) -> None:
+    def __init__(self, partition: int, size_bytes: int, told: Told, answers: list["Answer"]) -> None:
         self.partition = partition
         self.size_bytes = size_bytes
-        self.future = future
+        self.told = told
         self._answers = answers
 
     def done(self, error: KafkaError | None, message: Message) -> None:
@@ -83,16 +82,17 @@ class PolledProducer:
         headers: list[tuple[str, bytes]],
         value: bytes,
         size_bytes: int,
-    ) -> Sent:
+        told: Told,
+    ) -> None:
         """Queues a record; raises KafkaException or BufferError when it was not queued. Does not block. Records of
         one partition keep their order."""
-        sent = Sent(partition, size_bytes, self._loop.create_future(), self._answers)
+        sent = Sent(partition, size_bytes, told, self._answers)
         words: Words = (topic, value, key, partition, headers or None)
         away = self._away.get(partition)
         if not away and partition not in self._bursting:
             self._produce(sent, words)
             self._away[partition] = 1
-            return sent
+            return
         held = self._held.get(partition)
         if held is None:
             held = self._held[partition] = []
@@ -100,7 +100,6 @@ class PolledProducer:
                 # Where many came together the last time, the rest of this turn is likely to bring more.
                 self._loop.call_soon(self._turned, partition)
         held.append((sent, words))
-        return sent
 
     def _turned(self, partition: int) -> None:
         if partition in self._held and not self._away.get(partition):

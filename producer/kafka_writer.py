@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -10,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from producer.gate import Gate
 from producer.kafka_options import error_of
 from producer.kafka_producer import Answer, PolledProducer, Sent
-from producer.log import ProduceUnknown, Unavailable, check_size
+from producer.log import ProduceUnknown, Told, Unavailable, check_size
 from surfacelog.errors import ProtocolError
 
 __all__ = ["KafkaWriter"]
@@ -53,7 +54,8 @@ class KafkaWriter:
         size_bytes = check_size(key, headers, value, self._size_bytes_max)
         deadline = self._loop.time() + timeout_ms / 1000
         await self._gate.enter(size_bytes, timeout_ms)
-        future = self._queue(partition, key, headers, value, size_bytes)
+        future: asyncio.Future[int] = self._loop.create_future()
+        self._queue(partition, key, headers, value, size_bytes, partial(_answer, future))
         # A timer costs a tenth of what asyncio.timeout does, on a path that every append takes.
         timer = self._loop.call_at(deadline, _expire, future)
         try:
@@ -62,22 +64,29 @@ class KafkaWriter:
             timer.cancel()
 
     def send(
-        self, partition: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes
-    ) -> "asyncio.Future[int] | None":
+        self, partition: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes, told: Told
+    ) -> bool:
         """As `QuickLog.send`."""
         size_bytes = check_size(key, headers, value, self._size_bytes_max)
         if not self._gate.enter_now(size_bytes):
-            return None
-        return self._queue(partition, key, headers, value, size_bytes)
+            return False
+        self._queue(partition, key, headers, value, size_bytes, told)
+        return True
 
     def _queue(
-        self, partition: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes, size_bytes: int
-    ) -> "asyncio.Future[int]":
+        self,
+        partition: int,
+        key: bytes,
+        headers: Sequence[tuple[str, bytes]],
+        value: bytes,
+        size_bytes: int,
+        told: Told,
+    ) -> None:
         """Hands a record that is inside the gate to the library."""
         try:
             if self._closed:
                 raise Unavailable("the log is closed; nothing was written")
-            return self._producer.send(self._topic, partition, key, list(headers), value, size_bytes).future
+            self._producer.send(self._topic, partition, key, list(headers), value, size_bytes, told)
         except BaseException as error:
             self._gate.leave(size_bytes)
             if isinstance(error, KafkaException | BufferError):
@@ -87,21 +96,21 @@ class KafkaWriter:
     def _settle(self, answers: list[Answer]) -> None:
         for sent, error, offset in answers:
             self._gate.leave(sent.size_bytes)
-            future = sent.future
-            if future.done():
-                continue
             if error is not None:
-                future.set_exception(self._fate(error, sent.size_bytes))
+                self._fail(sent, self._fate(error, sent.size_bytes))
             elif offset < 0:
                 # The broker took this for a repetition: an earlier try was written, or a later batch of ours.
-                future.set_exception(ProduceUnknown("the log says that it has the record, and not where"))
+                self._fail(sent, ProduceUnknown("the log says that it has the record, and not where"))
             else:
-                future.set_result(offset)
+                sent.told(offset, None)
 
     def _turned_away(self, sent: Sent, error: Exception) -> None:
         self._gate.leave(sent.size_bytes)
-        if not sent.future.done():
-            sent.future.set_exception(self._refusal(error, sent.size_bytes))
+        self._fail(sent, self._refusal(error, sent.size_bytes))
+
+    def _fail(self, sent: Sent, error: Exception) -> None:
+        # Not within the call that tells all others: whoever hears of a failure makes new plans, and may send.
+        self._loop.call_soon(sent.told, -1, error)
 
     def _refusal(self, error: Exception, size_bytes: int) -> Exception:
         """The library did not take the record, so nothing was written."""
@@ -169,6 +178,15 @@ class KafkaWriter:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _answer(future: "asyncio.Future[int]", offset: int, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(offset)
+    else:
+        future.set_exception(error)
 
 
 def _expire(future: "asyncio.Future[int]") -> None:

@@ -4,8 +4,7 @@ Kafka, SQLite and memory stand behind the same interface and pass the same contr
 have gaps. Nothing here knows what a session is.
 """
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, runtime_checkable
 
@@ -21,6 +20,7 @@ __all__ = [
     "LogRecord",
     "ProduceUnknown",
     "QuickLog",
+    "Told",
     "Unavailable",
     "check_size",
 ]
@@ -128,15 +128,20 @@ class EventLog(Protocol):
         ...
 
 
+# A future for each record would cost more than handing it over.
+Told = Callable[[int, Exception | None], None]
+
+
 @runtime_checkable
 class QuickLog(Protocol):
     """A log that takes a record without a task to wait for it."""
 
     def send(
-        self, partition: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes
-    ) -> "asyncio.Future[int] | None":
-        """As `produce`, begun at once; the future ends as `produce` would, sooner or later. None when the record
-        would have to wait in line: then nothing was done. Keeps its order with `produce`."""
+        self, partition: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes, told: Told
+    ) -> bool:
+        """As `produce`, begun at once. `told` is called once, after this call, with the offset, or with -1 and
+        what `produce` would raise, sooner or later; it does not raise. False when the record would have to wait in
+        line: then nothing was done. Keeps its order with `produce`."""
         ...
 
 

@@ -7,10 +7,11 @@ it sent, and whoever is cut off hears nothing.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, TypeVar
 
 from producer.cache import Argument, CacheLock, CacheUnavailable, Script
-from producer.log import LogConsumer, LogRecord, ProduceUnknown, Unavailable, check_size
+from producer.log import LogConsumer, LogRecord, ProduceUnknown, Told, Unavailable, check_size
 from producer.memory_cache import MemoryCache
 from producer.memory_log import MemoryLog, MemoryTopic, ProduceFault
 from sim.loop import SimLoop
@@ -233,13 +234,15 @@ class QuickWireLog(WireLog):
     """A log that also takes records without a task to wait for each, as Kafka's does."""
 
     def send(
-        self, partition: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes
-    ) -> "asyncio.Future[int] | None":
+        self, partition: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes, told: Told
+    ) -> bool:
         """As QuickLog says. Its answer may come long after whoever sent has given up."""
         chance = self.sky.loop.random
         if chance.random() < 0.1:
-            return None
-        return self.put(partition, key, headers, value, chance.choice((UNKNOWN_S, 4 * UNKNOWN_S, 10 * UNKNOWN_S)))
+            return False
+        patience_s = chance.choice((UNKNOWN_S, 4 * UNKNOWN_S, 10 * UNKNOWN_S))
+        self.put(partition, key, headers, value, patience_s).add_done_callback(partial(_pass_on, told))
+        return True
 
 
 class _Fetches:
@@ -260,6 +263,14 @@ class _Fetches:
         if self._wire.cut or sky.weather.log_away or sky.chance(sky.weather.refused):
             raise Unavailable("the log is away")
         return sky.weather.delay_s(sky.loop.random) * 1000
+
+
+def _pass_on(told: Told, answer: "asyncio.Future[int]") -> None:
+    error = answer.exception()
+    if error is None:
+        told(answer.result(), None)
+    elif isinstance(error, Exception):
+        told(-1, error)
 
 
 def _tell(answer: "asyncio.Future[T]", found: T) -> None:
