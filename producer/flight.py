@@ -305,8 +305,8 @@ class Flight:
         it."""
         if commit.settled:
             return False
-        reached = commit.offset if commit.produced is Produced.LOGGED else commit.fresh_offset - 1
-        return commit.produced is not Produced.WAITING and 0 <= reached < next_offset
+        end = commit.offset + 1 if commit.produced is Produced.LOGGED else commit.fresh_offset
+        return commit.produced is not Produced.WAITING and 0 <= end <= next_offset
 
     async def _look_closer(self) -> None:
         seen = await self._engine.sight.read(self._key)

@@ -132,3 +132,22 @@ def test_a_lost_record_holds_up_nobody_once_those_behind_it_are_refused(seed: in
             return [error.code for error in told if isinstance(error, LedgerError)]
 
     assert "unknown-outcome" in simulate(main, seed)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_open_that_nobody_answered_can_be_tried_again_while_the_log_is_empty(seed: int):
+    async def main(loop: SimLoop) -> int:
+        fates = {b"createdAt": ProduceFault("unknown", copies=0)}
+        ledger = Ledger(fates, deaf=False)
+        running = asyncio.create_task(ledger.worker.run())
+        await ledger.producer.start()
+        with pytest.raises(LedgerError, match="unknown-outcome"):
+            await ledger.producer.create("t", Header("s", 0))
+        fates.clear()
+        await ledger.producer.create("t", Header("s", 0))
+        ledger.worker.stop()
+        await running
+        await ledger.producer.close()
+        return ledger.history.state.next_seq
+
+    assert simulate(main, seed) == 0
