@@ -120,10 +120,10 @@ class Call:
             staged = b"%s:%s" % (names[key - 1], nonce().encode())
             await stage(cache, staged, staged, MessageList([parts]))
             self.check(PARTITION, "LLEN", staged, len(parts))
-            # A list that takes the place of a deleted one is renamed, whatever its length.
-            fresh = command == "RPUSH" and any(
-                other[0] == "DEL" and other[1] == key for other in self._writes[:place]
-            )
+            # A list that takes the place of a deleted one is renamed, whatever its length; never over what an
+            # earlier write put there.
+            before = next((other[0] for other in reversed(self._writes[:place]) if other[1] == key), "")
+            fresh = command == "RPUSH" and before == "DEL"
             told = (self._key(staged),) if fresh else (self._key(staged), command, len(parts))
             self._writes[place] = ("TAKE" if fresh else "FEED", key, (), told)
             count, size_bytes = count - weights[place][0], size_bytes - weights[place][1]
