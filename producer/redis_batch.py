@@ -128,7 +128,8 @@ class RedisBatch:
     async def _fly(self, boarded: Boarded) -> None:
         try:
             answers = await self._exchange([command for commands, _ in boarded for command in commands])
-        except (RedisError, OSError) as error:
+        except Exception as error:
+            # A command that cannot be written must not leave those beside it waiting for ever.
             _refuse(boarded, error)
             return
         except asyncio.CancelledError:

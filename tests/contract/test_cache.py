@@ -218,3 +218,15 @@ async def test_an_answer_that_came_too_late_is_nobody_elses(redis_server: Valkey
     await asyncio.gather(asking, return_exceptions=True)
     assert await cache.call("GET", name) == b"theirs"
     await cache.close()
+
+
+async def test_a_command_that_cannot_be_sent_leaves_nobody_waiting(cache: Cache, unique: str) -> None:
+    key = b"{%s}:s" % unique.encode()
+    wrong: Any = "\ud800"
+    async with asyncio.timeout(3):
+        calls = (cache.call("GET", key), cache.call("SET", key, wrong), cache.call("GET", key))
+        found = await asyncio.gather(*calls, return_exceptions=True)
+    assert found[0] is None
+    assert isinstance(found[1], UnicodeEncodeError | TypeError)
+    assert found[2] is None or isinstance(found[2], UnicodeEncodeError)
+    assert await cache.call("GET", key) is None
