@@ -101,6 +101,7 @@ class MemoryData:
         return self._string(key)[_span(int(start), int(stop), len(self._string(key)))]
 
     def _hset(self, key: bytes, *pairs: Argument) -> int:
+        _some(pairs)
         fields = self._hash(key)
         before = len(fields)
         for field, value in zip(pairs[::2], pairs[1::2], strict=True):
@@ -119,6 +120,7 @@ class MemoryData:
         return dict(self._hash(key))
 
     def _hdel(self, key: bytes, *fields: Argument) -> int:
+        _some(fields)
         found = self._hash(key)
         gone = sum(found.pop(_bytes(field), None) is not None for field in fields)
         if not found:
@@ -129,6 +131,7 @@ class MemoryData:
         return len(self._hash(key))
 
     def _rpush(self, key: bytes, *values: Argument) -> int:
+        _some(values)
         items = self._list(key)
         items.extend(map(_bytes, values))
         self._values[key] = items
@@ -186,6 +189,12 @@ def _expected(value: Value, kind: type[Any]) -> Any:
     if not isinstance(value, kind):
         raise TypeError("WRONGTYPE: the key holds another kind of value")
     return value
+
+
+def _some(values: tuple[Argument, ...]) -> None:
+    # A server refuses these, and a script that meets it is left half-done.
+    if not values:
+        raise TypeError("wrong number of arguments")
 
 
 def _span(start: int, stop: int, length: int) -> slice:

@@ -240,7 +240,9 @@ async def _rewrite(
     if refold.fault is not None:
         code, offset = refold.fault
         entry = msgspec.structs.replace(entry, status="faulted", code=code, at=offset)
-        call.write("RPUSH", held.own.parked, refold.parked)
+        if refold.parked:
+            # None, where it was parked as it was and no record came since.
+            call.write("RPUSH", held.own.parked, refold.parked)
         call.write("HSET", site.keys.faulted, (session, b"1"))
     else:
         call.write("HDEL", site.keys.faulted, (session,))

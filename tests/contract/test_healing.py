@@ -278,3 +278,29 @@ async def test_a_rebuild_ends_where_the_last_offsets_hold_no_record(log: MemoryL
     await projection.tick()
     assert not projection.place.rebuilding
     await assert_equals_truth(cache, writer, key)
+
+
+async def test_a_session_parked_as_it_is_is_folded_anew_when_it_is_damaged_again(
+    log: MemoryLog, cache: MemoryCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = LogWriter(log)
+    key, other = await writer.open("s"), await writer.open("other")
+    await writer.say(key, "fine")
+    assert await live(log, cache)
+
+    def fails(*args: Any) -> None:
+        raise ValueError("it cannot be written")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(refold_module, "write_session", fails)
+        await lose(cache, log, key)
+        assert await live(log, cache)
+    await lose(cache, log, key)
+    await writer.say(other, "more")
+    assert await live(log, cache)
+    await assert_equals_truth(cache, writer, other)
+    view = await view_of(cache, log, key)
+    assert view.entry is not None
+    assert (view.whole, view.entry.status) == (True, "faulted")
+    assert (await retry_session(make_site(log, cache, 0, ProjectorSettings()), key)).status == "open"
+    await assert_equals_truth(cache, writer, key)
