@@ -122,12 +122,11 @@ class KafkaWriter:
         return Unavailable(f"the log does not take the record ({name}); nothing was written")
 
     def _fate(self, error: KafkaError, size_bytes: int) -> Exception:
-        """After it was queued, only what a broker refuses for its size and what was purged before it was sent is
-        certainly not written. All else may follow a first try that was written and whose answer was lost."""
+        """After it was queued, only what a broker refuses for its size is certainly not written. All else may
+        follow a first try that was written and whose answer was lost: even what is purged from the queue may be
+        there to be sent again."""
         if error.name() in _TOO_LARGE:
             return self._too_large(size_bytes)
-        if error.name() == "_PURGE_QUEUE":
-            return Unavailable("the log was closed before the record was sent; nothing was written")
         return ProduceUnknown(f"the log did not say whether it took the record ({error.name()})")
 
     def _too_large(self, size_bytes: int) -> ProtocolError:

@@ -129,3 +129,33 @@ async def test_a_paused_broker_does_not_make_the_end_stale(log: KafkaLog, kafka_
         assert [ends[partition] for partition in range(PARTITIONS)] == [offset + 1 for offset in offsets]
     finally:
         kafka_cluster3.resume(2)
+
+
+async def test_what_a_log_is_closed_on_is_not_told_unwritten_and_found_later(
+    kafka_broker: Brokers, unique: str
+) -> None:
+    settings = ServerSettings(kafka=kafka_broker.bootstrap, topic=unique, partitions=1)
+    log = await KafkaLog.open(settings)
+    await log.produce(0, b"k", [], b"first", 20_000)
+    kafka_broker.pause(0)
+    try:
+        # The first is on its way while the second is held; closing sends that too, and waits in vain for longer
+        # than a frozen broker is waited for. Both are in the queue then, to be sent again.
+        asked = [asyncio.create_task(log.produce(0, b"k", [], b"on its way", 60_000))]
+        await asyncio.sleep(0.1)
+        asked.append(asyncio.create_task(log.produce(0, b"k", [], b"held", 60_000)))
+        await asyncio.sleep(0.1)
+        await log.close()
+        found = await asyncio.gather(*asked, return_exceptions=True)
+    finally:
+        kafka_broker.resume(0)
+    with pytest.raises(Unavailable, match="nothing was written"):
+        await log.produce(0, b"k", [], b"too late", 1_000)
+    assert [type(answer) for answer in found] == [ProduceUnknown, ProduceUnknown]
+    await asyncio.sleep(2)
+    log = await KafkaLog.open(settings)
+    try:
+        # So it must be unknown: it did land.
+        assert [record.value for record in await read_all(log, 0)] == [b"first", b"on its way", b"held"]
+    finally:
+        await log.close()
