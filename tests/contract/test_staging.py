@@ -1,14 +1,16 @@
 """However much one step writes, no call is large, and nothing of it is seen before the last call."""
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from producer.cache import Argument, Cache, Script
 from producer.memory_cache import MemoryCache
 from producer.memory_log import MemoryLog, MemoryTopic
 from producer.redis_cache import open_redis
+from projector.commit import VALUES_MAX
 from projector.settings import ProjectorSettings
 from projector.worker import Worker
 from surfacelog.session import draft
@@ -34,16 +36,36 @@ def log(unique: str) -> MemoryLog:
     return MemoryLog(MemoryTopic(partitions=1, topic=unique))
 
 
-async def calls_of(cache: Cache, log: MemoryLog, key: bytes) -> list[tuple[str, int, int, int]]:
-    """Projects; (script, values, bytes, seq that is shown just before) of every call."""
-    calls: list[tuple[str, int, int, int]] = []
+class Seen(NamedTuple):
+    """One script call. `words`: keys and arguments. `values`: written by it. `shown`: the next seq just before."""
+
+    script: str
+    words: int
+    values: int
+    size_bytes: int
+    shown: int
+
+
+def assert_small(calls: Sequence[Seen]) -> None:
+    assert max(call.words for call in calls) < 1000
+    assert max(call.values for call in calls) <= VALUES_MAX
+    assert max(call.size_bytes for call in calls) <= (1 << 20) + (1 << 17)
+
+
+async def calls_of(cache: Cache, log: MemoryLog, key: bytes) -> list[Seen]:
+    """Projects; every call."""
+    calls: list[Seen] = []
     run = cache.run
 
     async def watched(script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> Any:
         if script.name in ("commit", "stage"):
             shown = await run_view()
             size_bytes = sum(len(arg) for arg in args if isinstance(arg, bytes))
-            calls.append((script.name, len(args), size_bytes, shown))
+            values = len(args)
+            if script.name == "commit":
+                assert isinstance(args[0], bytes)
+                values = len(msgspec.msgpack.decode(args[0])[3])
+            calls.append(Seen(script.name, len(keys) + len(args), values, size_bytes, shown))
         return await run(script, keys, args)
 
     async def run_view() -> int:
@@ -69,9 +91,8 @@ async def test_a_commit_of_ten_thousand_events_is_written_in_small_calls(cache: 
     await Worker(log, cache, ProjectorSettings()).once()
     await writer.commit(key, *(user(f"event {number}") for number in range(EVENTS)))
     calls = await calls_of(cache, log, key)
-    assert max(values for _, values, _, _ in calls) < 1000
-    assert max(size_bytes for _, _, size_bytes, _ in calls) <= (1 << 20) + (1 << 17)
-    assert {shown for _, _, _, shown in calls} == {1}
+    assert_small(calls)
+    assert {call.shown for call in calls} == {1}
     await assert_equals_truth(cache, writer, key)
     await writer.say(key, "after")
     await Worker(log, cache, ProjectorSettings()).once()
@@ -93,9 +114,8 @@ async def test_a_long_session_is_folded_anew_in_small_calls(cache: Cache, log: M
     await cache.call("HSET", keys.damaged, key, b"1")
     calls = await calls_of(cache, log, key)
     assert len(calls) > 20
-    assert max(values for _, values, _, _ in calls) < 1000
-    assert max(size_bytes for _, _, size_bytes, _ in calls) <= (1 << 20) + (1 << 17)
-    assert {shown for _, _, _, shown in calls} == {-1}
+    assert_small(calls)
+    assert {call.shown for call in calls} == {-1}
     await assert_equals_truth(cache, writer, key)
     await writer.say(key, "after")
     await Worker(log, cache, ProjectorSettings()).once()
@@ -115,8 +135,8 @@ async def test_ordinary_traffic_takes_one_call_a_step(log: MemoryLog, text: str)
         else:
             await writer.say(keys[number * 7 % 60], text)
     calls = await calls_of(cache, log, keys[0])
-    assert {name for name, _, _, _ in calls} == {"commit"}
-    assert max(values for _, values, _, _ in calls) < 1000
+    assert {call.script for call in calls} == {"commit"}
+    assert_small(calls)
     for key in keys:
         await assert_equals_truth(cache, writer, key)
 
