@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from producer.kafka_options import is_fatal
 from producer.log import Told
@@ -50,9 +50,9 @@ Words = tuple[str, bytes, bytes, int, list[tuple[str, bytes]] | None]
 
 
 class PolledProducer:
-    """`settle` gets the answers, `refused` a record that was held and that the library did not take then (with its
-    KafkaException or BufferError), `down` is called when no broker answers, `dead` (with this producer) after an
-    error from which the library cannot recover; all in the event loop."""
+    """`settle` gets the answers, `refused` a record that was held and that the library did not take then, with what
+    `send` would raise; `down` is called when no broker answers, `dead` (with this producer) after an error from
+    which the library cannot recover; all in the event loop."""
 
     def __init__(
         self,
@@ -124,7 +124,8 @@ class PolledProducer:
         for sent, words in held:
             try:
                 self._produce(sent, words)
-            except (KafkaException, BufferError) as error:
+            except Exception as error:
+                # Whatever is wrong with one must not keep those behind it here for ever.
                 self._refused(sent, error)
             else:
                 away += 1

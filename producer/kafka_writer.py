@@ -114,8 +114,10 @@ class KafkaWriter:
 
     def _refusal(self, error: Exception, size_bytes: int) -> Exception:
         """The library did not take the record, so nothing was written."""
-        if not isinstance(error, KafkaException):
+        if isinstance(error, BufferError):
             return Unavailable("the client's queue is full; nothing was written")
+        if not isinstance(error, KafkaException):
+            return error
         name = error_of(error).name()
         if name in _TOO_LARGE:
             return self._too_large(size_bytes)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -159,3 +160,16 @@ async def test_what_a_log_is_closed_on_is_not_told_unwritten_and_found_later(
         assert [record.value for record in await read_all(log, 0)] == [b"first", b"on its way", b"held"]
     finally:
         await log.close()
+
+
+async def test_a_record_that_the_client_does_not_take_holds_up_nobody(log: KafkaLog) -> None:
+    await log.produce(0, b"k", [], b"first", 10_000)
+    no_header: list[Any] = [("id", ())]
+    answers = await asyncio.gather(
+        log.produce(0, b"k", [], b"away", 10_000),
+        log.produce(0, b"k", no_header, b"wrong", 10_000),
+        log.produce(0, b"k", [], b"behind", 10_000),
+        return_exceptions=True,
+    )
+    assert (answers[0], type(answers[1]), answers[2]) == (1, TypeError, 2)
+    assert await log.produce(0, b"k", [], b"later", 10_000) == 3
