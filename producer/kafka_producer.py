@@ -50,9 +50,9 @@ Words = tuple[str, bytes, bytes, int, list[tuple[str, bytes]] | None]
 
 
 class PolledProducer:
-    """`settle` gets the answers, `refused` a record that was held and that the library did not take then, with what
-    `send` would raise; `down` is called when no broker answers, `dead` (with this producer) after an error from
-    which the library cannot recover; all in the event loop."""
+    """`settle` gets the answers, `refused` a record that was held and that the library did not take then, with
+    what `send` would raise; `down` is called when no broker answers, `dead` (with this producer) after an error
+    from which the library cannot recover; all in the event loop."""
 
     def __init__(
         self,
