@@ -103,8 +103,14 @@ class Worker:
         for partition in batch.assigned:
             self._retry_at[partition] = now
         due = [partition for partition, at in self._retry_at.items() if at <= now]
-        await asyncio.gather(*(self._open(consumer, partition) for partition in due))
-        await asyncio.gather(*(self._project(consumer, *item) for item in batch.records.items()))
+        if due:
+            await asyncio.gather(*(self._open(consumer, partition) for partition in due))
+        if len(batch.records) == 1:
+            # What a lone append waits for: no task, and no turns of the loop, beside it.
+            for partition, records in batch.records.items():
+                await self._project(consumer, partition, records)
+        elif batch.records:
+            await asyncio.gather(*(self._project(consumer, *item) for item in batch.records.items()))
         await self._look_around(consumer)
         return True
 
