@@ -5,6 +5,7 @@ session whose keys are damaged is folded anew from the log.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 
 import msgspec
@@ -36,6 +37,7 @@ __all__ = ["PartitionProjection"]
 
 TRIES = 8
 LOAD_SESSIONS_MAX = 64
+YIELD_RECORDS = 64
 # Fold speed is told from batches that are large enough to show it.
 RATE_RECORDS_MIN = 50
 DEAD_LETTERS_MAX = 100
@@ -199,20 +201,31 @@ class PartitionProjection:
         held = await self._load(records)
         fold, began = Fold(), loop.time()
         self._metrics.took("load", began - started)
-        for record in records:
-            if fold.records and self._is_apart(record):
-                fold, began = await self._commit(fold, began)
+        left = deque(records)
+        while left:
             if self._careful:
                 self._careful -= 1
-                self._named = record.offset
-                self.place = await name_record(self.site, self.place, record.offset)
-            fold.take(record, held[record.key] if record.key is not None else None)
-            if fold.is_full(self.site.settings.call_values, self.site.settings.call_bytes):
-                fold, began = await self._commit(fold, began)
-        if fold.records:
-            await self._commit(fold, began)
+                self._named = left[0].offset
+                self.place = await name_record(self.site, self.place, left[0].offset)
+            # One partition folds at a time, and the others write meanwhile. If they took turns at every record,
+            # all calls would be ready at once, and nothing left to do while the server works.
+            async with self._states.turn:
+                await self._fill(fold, left, held)
+            fold, began = await self._commit(fold, began)
         self._states.trim()
         self._metrics.held.set(len(self._states))
+
+    async def _fill(self, fold: Fold, left: deque[LogRecord], held: dict[bytes, Held | None]) -> None:
+        """Folds what is left until that is enough for a call, or until the next record must wait for it."""
+        settings = self.site.settings
+        while left and not (fold.records and self._is_apart(left[0])):
+            record = left.popleft()
+            fold.take(record, held[record.key] if record.key is not None else None)
+            if fold.is_full(settings.call_values, settings.call_bytes):
+                return
+            if not fold.records % YIELD_RECORDS:
+                # A megabyte does not fit into a socket at once, and the rest of it must not wait for this fold.
+                await asyncio.sleep(0)
 
     def _is_apart(self, record: LogRecord) -> bool:
         """Whether what came before the record must be written before it is folded."""

@@ -1,5 +1,6 @@
 """The session states that a worker keeps in memory, the least recently used dropped first."""
 
+import asyncio
 from collections import OrderedDict
 
 from projector.held import Held
@@ -8,13 +9,15 @@ __all__ = ["States"]
 
 
 class States:
-    """Shared by all partitions of a worker. Bounded by `count_max` and by `bytes_max`, the sum of rough weights;
-    `trim` keeps to the bounds, so that nothing goes in the middle of a batch."""
+    """Shared by all partitions of a worker; `turn` is held by the one that folds. Bounded by `count_max` and by
+    `bytes_max`, the sum of rough weights; `trim` keeps to the bounds, so that nothing goes in the middle of a
+    batch."""
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
         self._count_max = count_max
         self._bytes_max = bytes_max
         self._bytes = 0
+        self.turn = asyncio.Lock()
         self._held: OrderedDict[tuple[int, bytes], tuple[Held, int]] = OrderedDict()
 
     def __len__(self) -> int:
