@@ -20,17 +20,9 @@ from projector.site import make_site
 from projector.worker import Worker
 from surfacelog.accept import accept
 from surfacelog.errors import ProtocolError
-from surfacelog.records import Record
-from surfacelog.state import SessionState
-from surfacelog.verdict import Verdict
 from tests.logwriter import LogWriter
+from tests.poison import POISON, Killed, kill_at
 from tests.projection_reader import assert_equals_truth, partition_keys, view_of
-
-POISON = b"poison"
-
-
-class Killed(BaseException):
-    """The process is gone."""
 
 
 @pytest.fixture
@@ -47,14 +39,8 @@ def cache() -> MemoryCache:
 def killing(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """Folding a record whose bytes hold `POISON` ends the process; undoing the patch mends it."""
 
-    def kills(state: SessionState, record: Record | None, offset: int) -> Verdict:
-        if record is not None and POISON in record.value:
-            raise Killed
-        return accept(state, record, offset)
-
     with monkeypatch.context() as patch:
-        patch.setattr(fold_module, "accept", kills)
-        patch.setattr(refold_module, "accept", kills)
+        kill_at(patch)
         yield patch
 
 

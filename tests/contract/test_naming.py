@@ -8,22 +8,14 @@ import pytest
 from producer.damage import report_damage
 from producer.memory_cache import MemoryCache
 from producer.memory_log import MemoryLog, MemoryTopic
-from projector import fold as fold_module
-from projector import refold as refold_module
 from projector.settings import ProjectorSettings
 from projector.worker import Worker
-from surfacelog.accept import accept
 from surfacelog.records import Record
-from surfacelog.state import SessionState
-from surfacelog.verdict import Verdict
 from tests.logwriter import LogWriter
+from tests.poison import Killed, kill_at
 from tests.projection_reader import assert_equals_truth, partition_keys, view_of
 
 RECORDS = 5
-
-
-class Killed(BaseException):
-    """The process is gone."""
 
 
 @pytest.fixture
@@ -41,15 +33,14 @@ def kills(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, int]]:
     """How many more processes end while they fold the record at an offset."""
     left: dict[int, int] = {}
 
-    def may_kill(state: SessionState, record: Record | None, offset: int) -> Verdict:
-        if left.get(offset, 0) > 0:
-            left[offset] -= 1
-            raise Killed
-        return accept(state, record, offset)
+    def ends(record: Record | None, offset: int) -> bool:
+        if left.get(offset, 0) <= 0:
+            return False
+        left[offset] -= 1
+        return True
 
     with monkeypatch.context() as patch:
-        patch.setattr(fold_module, "accept", may_kill)
-        patch.setattr(refold_module, "accept", may_kill)
+        kill_at(patch, ends)
         yield left
 
 

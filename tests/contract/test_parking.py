@@ -24,9 +24,8 @@ from surfacelog.records import Record
 from surfacelog.state import SessionState
 from surfacelog.verdict import Verdict
 from tests.logwriter import LogWriter
+from tests.poison import POISON, Killed, kill_at
 from tests.projection_reader import assert_equals_truth, partition_keys, view_of
-
-POISON = b"poison"
 
 
 @pytest.fixture
@@ -170,15 +169,7 @@ async def test_a_retry_in_the_middle_of_a_batch_loses_no_record(
 async def test_a_record_that_kills_the_worker_is_named_and_its_session_parked(
     log: MemoryLog, cache: MemoryCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Killed(BaseException):
-        """The process is gone."""
-
-    def kills(state: SessionState, record: Record | None, offset: int) -> Verdict:
-        if record is not None and POISON in record.value:
-            raise Killed
-        return accept(state, record, offset)
-
-    monkeypatch.setattr(fold_module, "accept", kills)
+    kill_at(monkeypatch)
     writer = LogWriter(log)
     bad, good = await writer.open("bad"), await writer.open("good")
     for number in range(20):

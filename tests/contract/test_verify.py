@@ -14,26 +14,15 @@ from gateway.tenant import LOCAL_TENANT
 from producer.log import LogRecord
 from producer.memory_cache import MemoryCache
 from producer.memory_log import MemoryLog, MemoryTopic
-from projector import fold as fold_module
-from projector import refold as refold_module
 from projector.refold import retry_session
 from projector.settings import ProjectorSettings
 from projector.site import make_site
 from projector.worker import Worker
-from surfacelog.accept import accept
 from surfacelog.keys import partition_of
-from surfacelog.records import Record
 from surfacelog.session import draft
-from surfacelog.state import SessionState
-from surfacelog.verdict import Verdict
 from tests.logwriter import LogWriter
+from tests.poison import POISON, Killed, kill_at
 from tests.projection_reader import partition_keys, view_of
-
-POISON = b"poison"
-
-
-class Killed(BaseException):
-    """The process is gone."""
 
 
 class Ledger:
@@ -192,14 +181,8 @@ async def test_lifecycle_tells_what_does_not_nest(ledger: Ledger) -> None:
 def killing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     """Whoever folds a record with `POISON` in it ends; calling the fixture mends it."""
 
-    def kills(state: SessionState, record: Record | None, offset: int) -> Verdict:
-        if record is not None and POISON in record.value:
-            raise Killed
-        return accept(state, record, offset)
-
     with monkeypatch.context() as patch:
-        patch.setattr(fold_module, "accept", kills)
-        patch.setattr(refold_module, "accept", kills)
+        kill_at(patch)
         yield patch.undo
 
 
