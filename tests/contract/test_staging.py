@@ -10,7 +10,6 @@ from producer.cache import Argument, Cache, Script
 from producer.memory_cache import MemoryCache
 from producer.memory_log import MemoryLog, MemoryTopic
 from producer.redis_cache import open_redis
-from projector.commit import VALUES_MAX
 from projector.settings import ProjectorSettings
 from projector.worker import Worker
 from surfacelog.session import draft
@@ -48,7 +47,7 @@ class Seen(NamedTuple):
 
 def assert_small(calls: Sequence[Seen]) -> None:
     assert max(call.words for call in calls) < 1000
-    assert max(call.values for call in calls) <= VALUES_MAX
+    assert max(call.values for call in calls) <= 10_000
     assert max(call.size_bytes for call in calls) <= (1 << 20) + (1 << 17)
 
 
