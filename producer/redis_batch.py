@@ -1,7 +1,8 @@
 """Commands of many tasks in few round trips: the first in a turn of the loop goes to the server at once, and what
 is asked for behind it in that turn goes together.
 
-One command's fault is its own; a lost connection is everybody's who was on it. Nothing is sent twice.
+What a server refuses is one command's own; a lost connection, and a command that cannot be written to the wire, is
+everybody's who was on it. Nothing is sent twice.
 """
 
 import asyncio
@@ -42,7 +43,8 @@ class RedisBatch:
 
     async def run(self, *commands: Command) -> list[Any]:
         """The answers, errors among them, of commands that follow each other on one connection. Raises RedisError
-        or OSError when nothing is known of them."""
+        or OSError when nothing is known of them, and what the packing raises when one that goes with them cannot
+        be written."""
         if self._closed:
             raise RedisConnectionError("the client is closed")
         loop = asyncio.get_running_loop()
@@ -99,7 +101,11 @@ class RedisBatch:
             if connection is not None:
                 await self._drop(connection)
             raise
-        self._idle.append(connection)
+        if self._closed:
+            # It was still connecting when all others were closed.
+            await self._drop(connection)
+        else:
+            self._idle.append(connection)
         return [self._read(command, answer) for command, answer in zip(commands, answers, strict=True)]
 
     def _read(self, command: Command, answer: Any) -> Any:

@@ -205,6 +205,22 @@ async def test_a_connection_that_the_server_closed_while_nobody_used_it_is_not_u
     await cache.close()
 
 
+async def test_a_connection_that_was_being_made_while_the_cache_was_closed_does_not_stay(
+    redis_server: ValkeyServer,
+) -> None:
+    other = RedisCache(redis_server.url)
+    closed = RedisCache(redis_server.url)
+    asking = asyncio.create_task(closed.call("CLIENT", b"ID"))
+    await asyncio.sleep(0)
+    await closed.close()
+    (answer,) = await asyncio.gather(asking, return_exceptions=True)
+    assert isinstance(answer, int | CacheUnavailable)
+    async with asyncio.timeout(3):
+        while (await other.call("CLIENT", b"LIST")).count(b"id=") > 1:
+            await asyncio.sleep(0.01)
+    await other.close()
+
+
 async def test_an_answer_that_came_too_late_is_nobody_elses(redis_server: ValkeyServer, unique: str) -> None:
     cache = RedisCache(redis_server.url, timeout_ms=100)
     name = unique.encode()
