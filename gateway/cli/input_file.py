@@ -23,7 +23,10 @@ def read_file(path: Path, size_bytes_max: int = OUTPUT_BYTES_MAX) -> bytes:
                 row_start = len(held) + cut + 1
             held += piece
             if len(held) > size_bytes_max:
-                raise ProtocolError("too-large", f"the file has more than {size_bytes_max} bytes")
+                raise ProtocolError(
+                    "too-large",
+                    f"the file has more than {size_bytes_max} bytes; give a smaller one, or raise the limit",
+                )
             if len(held) - row_start > ROW_BYTES_MAX and not is_zstd(bytes(held[:4])):
                 raise ProtocolError("too-large", f"row {rows} is longer than {ROW_BYTES_MAX} bytes", row=rows)
     return bytes(held)

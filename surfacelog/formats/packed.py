@@ -64,7 +64,11 @@ def unpack(row: bytes, size_bytes_max: int) -> list[Event]:
     start = b'{"turn":%d,"step":%d,"chunk":{%s' % (run.turn, run.step, heads)
     # Every member repeats it, so it is counted before anything is built.
     if len(texts) * (len(start) + 2) + sum(map(len, texts)) > size_bytes_max:
-        raise ProtocolError("too-large", f"the packed row stands for more than {size_bytes_max} bytes")
+        raise ProtocolError(
+            "too-large",
+            f"the packed row stands for more than the {size_bytes_max} bytes that are left of the limit; raise it "
+            "if the log is trusted",
+        )
     times = accumulate(run.dt, initial=packed.time0)
     return [
         Event("assistant/chunk", packed.seq0 + place, time, Raw(start + text + b"}}"))

@@ -51,7 +51,9 @@ class StoredLog:
         self._recover = recover
         self._unpacked_bytes_max = output_bytes_max
         if len(data) > output_bytes_max:
-            raise ProtocolError("too-large", f"the log has more than {output_bytes_max} bytes")
+            raise ProtocolError(
+                "too-large", f"the log has more than {output_bytes_max} bytes; raise the limit if it is trusted"
+            )
         self._frames = FrameReader(data, output_bytes_max) if is_zstd(data) else None
         self._source = split_rows(self._frames if self._frames is not None else _slices(data))
         self._first: bytes | None = next(self._source, None)
