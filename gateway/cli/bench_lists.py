@@ -193,7 +193,7 @@ def _times(client: Redis, forms: dict[str, _Form], work: Callable[[_Form], objec
     for _ in range(BLOCKS):
         for kind, form in forms.items():
             spent = -_server_s(client)
-            for _ in range(rounds // BLOCKS):
+            for _ in range(max(rounds // BLOCKS, 1)):
                 client.unlink(*form.fresh)
                 started = time.perf_counter()
                 work(form)
