@@ -92,6 +92,7 @@ def write_session(
     own, state, lengths = held.own, held.state, list(held.lengths)
     tail, message_bytes = held.tail, held.message_bytes
     if delta.fresh:
+        assert not held.meta, "the header is written only where nothing was"
         for key in (own.meta, own.surface, own.transcript, own.tail, own.offsets):
             call.write("DEL", key)
         for key in (own.recent, own.used_keys, own.headers, own.tools, own.parked):
