@@ -24,9 +24,6 @@ logger = logging.getLogger("surfacelog.kafka")
 POLL_S = 0.2
 
 
-Refused = Callable[["Sent", Exception], None]
-
-
 class Sent:
     """A record that the library has, or will be given. `done` runs in the poll thread."""
 
@@ -45,6 +42,7 @@ class Sent:
 
 
 Answer = tuple[Sent, KafkaError | None, int]
+Refused = Callable[[Sent, Exception], None]
 # What the library is told of a record: the topic, its value, key, partition and headers.
 Words = tuple[str, bytes, bytes, int, list[tuple[str, bytes]] | None]
 
@@ -84,8 +82,9 @@ class PolledProducer:
         size_bytes: int,
         told: Told,
     ) -> None:
-        """Queues a record; raises KafkaException or BufferError when it was not queued. Does not block. Records of
-        one partition keep their order."""
+        """Queues a record, or holds it. Raises KafkaException, BufferError or, for words that are none, TypeError
+        when it was not queued; of a record that is held `refused` tells. Does not block. Records of one partition
+        keep their order."""
         sent = Sent(partition, size_bytes, told, self._answers)
         words: Words = (topic, value, key, partition, headers or None)
         away = self._away.get(partition)

@@ -62,7 +62,7 @@ class Changes:
         if self.recent.pop(name, None) is None or name in self.stood:
             self.recent_gone.add(name)
 
-    def keep_key(self, name: str, used: "UsedKey") -> None:
+    def keep_key(self, name: str, used: UsedKey) -> None:
         """An idempotency key is kept."""
         self.keys[name] = used
         if name in self.keys_gone:
