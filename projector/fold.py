@@ -21,7 +21,8 @@ NEW_SESSION_VALUES = 70
 EVENT_VALUES = 5
 RECORD_BYTES = 140
 SESSION_BYTES = 3000
-# Keys that a call names for one session, and how many it may name: the server looks every one of them up.
+# Keys that a call names for one session (for a parked one it is one), and how many it may name: the server looks
+# every one of them up.
 SESSION_KEYS = 12
 KEYS_MAX = 900
 DEAD_BYTES_MAX = 4096
@@ -80,7 +81,7 @@ class Fold:
         return (
             self.values * share >= values_max
             or self.size_bytes * share >= size_bytes_max
-            or (len(self.touched) + 1) * SESSION_KEYS > KEYS_MAX
+            or (len(self.touched) + 1) * SESSION_KEYS + len(self.parked) > KEYS_MAX
         )
 
     def _accept(self, record: LogRecord, read: Record | None, held: Held) -> None:

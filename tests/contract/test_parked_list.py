@@ -1,7 +1,12 @@
 """The list of what waits of a parked session: each of its records once, whoever writes it and however often."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
+from producer.cache import Argument, Script
+from producer.checkpoint import DirEntry
 from producer.memory_cache import MemoryCache
 from producer.memory_log import MemoryLog, MemoryTopic
 from projector.settings import ProjectorSettings
@@ -69,3 +74,28 @@ async def test_a_worker_that_is_overtaken_lists_nothing_twice(log: MemoryLog, ca
     with pytest.raises(Moved):
         await slow.projections[0].project(records)
     assert await waiting(log, cache, key) == [at, behind]
+
+
+async def test_records_of_many_parked_sessions_are_listed_in_small_calls(
+    log: MemoryLog, cache: MemoryCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, worker = LogWriter(log), await worker_of(log, cache)
+    keys = [b"t/s%d" % number for number in range(1000)]
+    # Parked long ago, which is told here and not done: each one's parking is a call of its own.
+    entry = DirEntry(0, "faulted", -1, "malformed", 0).encode()
+    own = partition_keys(log, keys[0])
+    await cache.call("HSET", own.directory, *(part for key in keys for part in (key, entry)))
+    await cache.call("HSET", own.checkpoint, b"sessions", len(keys))
+    behind = [await writer.produce(key, LATER) for key in keys]
+    named: list[int] = []
+    run = cache.run
+
+    async def watched(script: Script, names: Sequence[bytes], args: Sequence[Argument]) -> Any:
+        if script.name == "commit":
+            named.append(len(names))
+        return await run(script, names, args)
+
+    monkeypatch.setattr(cache, "run", watched)
+    await worker.once()
+    assert 500 < max(named) < 1000
+    assert [await waiting(log, cache, key) for key in keys] == [[offset] for offset in behind]
