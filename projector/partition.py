@@ -199,8 +199,8 @@ class PartitionProjection:
         loop = asyncio.get_running_loop()
         started = loop.time()
         held = await self._load(records)
-        fold, began = Fold(), loop.time()
-        self._metrics.took("load", began - started)
+        fold = Fold()
+        self._metrics.took("load", loop.time() - started)
         left = deque(records)
         while left:
             if self._careful:
@@ -210,8 +210,13 @@ class PartitionProjection:
             # One partition folds at a time, and the others write meanwhile. If they took turns at every record,
             # all calls would be ready at once, and nothing left to do while the server works.
             async with self._states.turn:
-                await self._fill(fold, left, held)
-            fold, began = await self._commit(fold, began)
+                began = loop.time()
+                try:
+                    await self._fill(fold, left, held)
+                except BaseException:
+                    self.drop()  # What is half folded is worth nothing, not even after a cancellation.
+                    raise
+            fold = await self._commit(fold, began)
         self._states.trim()
         self._metrics.held.set(len(self._states))
 
@@ -266,9 +271,9 @@ class PartitionProjection:
             self.drop()
             raise Moved(f"the checkpoint is {place}, not at {self.place.next}")
 
-    async def _commit(self, fold: Fold, began: float) -> tuple[Fold, float]:
-        """Writes what was folded since the time `began`, in one step; a new fold and its beginning. On any failure
-        nothing held is trusted any more."""
+    async def _commit(self, fold: Fold, began: float) -> Fold:
+        """Writes what was folded since the time `began`, in one step; a new fold. On any failure nothing held is
+        trusted any more."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         self._metrics.took("fold", started - began)
@@ -299,9 +304,8 @@ class PartitionProjection:
         self.place = place
         self._reached = place.next
         self._suspect = -1
-        ended = loop.time()
-        self._count(fold, ended - started)
-        return Fold(), ended
+        self._count(fold, loop.time() - started)
+        return Fold()
 
     def _unwritable(self, fold: Fold) -> Exception:
         """What was folded cannot be put into a call. Of one record alone it is known whose fault that is."""

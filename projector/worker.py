@@ -27,6 +27,7 @@ FAILURES_MAX = 20
 HALTED_RETRY_S = 10.0
 STALLED_S = 3.0
 STARVED_S = 60.0
+TRIES = 8
 
 
 class Worker:
@@ -116,22 +117,29 @@ class Worker:
 
     async def once(self) -> None:
         """Projects every partition, without a group, up to the log's end as it was at the start. For batch work;
-        beside running workers it is harmless and useless."""
+        beside running workers it is harmless and useless. Raises Unavailable or CacheUnavailable."""
         partitions = range(self.log.partitions)
         ends = await self.log.ends(partitions, self.settings.log_timeout_ms)
         for partition in partitions:
-            projection = self._projection(partition)
-            for _ in range(8):
-                try:
-                    await projection.open()
-                    await projection.advance(ends[partition])
-                    await projection.mend()
-                    break
-                except Moved:
-                    continue
-                except Halted as halt:
-                    self._halt(partition, halt)
-                    break
+            await self._once(partition, ends[partition])
+
+    async def _once(self, partition: int, end: int) -> None:
+        projection = self._projection(partition)
+        tries, reached = TRIES, -1
+        while tries:
+            try:
+                await projection.open()
+                await projection.advance(end)
+                await projection.mend()
+                return
+            except Moved:
+                # Sessions that are parked one after the other move it, and it gets on.
+                tries = TRIES if projection.place.next > reached else tries - 1
+                reached = max(reached, projection.place.next)
+            except Halted as halt:
+                self._halt(partition, halt)
+                return
+        raise Unavailable(f"partition {partition} does not get past offset {reached}; another worker moves it")
 
     def _wait_ms(self) -> int:
         if not self._retry_at:

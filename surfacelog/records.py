@@ -79,6 +79,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 _KNOWN = {kind.encode(): kind for kind in KINDS}
 _V1 = b"1"
+_UNCLAIMED = EMPTY_FENCE.encode()
 _key = msgspec.json.Decoder(KeyClaim)
 _unread = (KeyError, ValueError, TypeError, AttributeError, RecursionError, msgspec.MsgspecError)
 
@@ -104,13 +105,13 @@ def read_record(headers: Headers, value: bytes | None) -> Record | None:
     except _unread:
         return None
     try:
-        kind, fence, seq, key = found["kind"], found.get("fence"), found.get("seq"), found.get("key")
+        kind, fence, seq, key = found["kind"], found.get("fence", _UNCLAIMED), found.get("seq"), found.get("key")
         return Record(
             _KNOWN[kind] if kind in _KNOWN else _text(kind, ID_BYTES_MAX),
             _text(found["id"], ID_BYTES_MAX),
             value or b"",
             _short(found.get("prev", b""), ID_BYTES_MAX),
-            EMPTY_FENCE if fence is None else _text(fence, FENCE_BYTES_MAX),
+            EMPTY_FENCE if fence == _UNCLAIMED else _text(fence, FENCE_BYTES_MAX),
             -1 if seq is None else _integer(seq),
             None if key is None else _key.decode(_short(key, HEADER_BYTES_MAX)),
             _text(found.get("reply", b""), HEADER_BYTES_MAX),

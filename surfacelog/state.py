@@ -35,9 +35,20 @@ class UsedKey(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 class Changes:
     """What records changed since the last drain, so that a projection writes only that. What came and went since
-    then is in neither `recent` nor `recent_gone`. `stood`: names that went and came anew."""
+    then is in neither `recent` nor `recent_gone`. `ids_back`, `keys_back`: those that went and came anew."""
 
-    __slots__ = ("commits", "keys", "keys_gone", "lines", "plans", "recent", "recent_gone", "stood", "transcript")
+    __slots__ = (
+        "commits",
+        "ids_back",
+        "keys",
+        "keys_back",
+        "keys_gone",
+        "lines",
+        "plans",
+        "recent",
+        "recent_gone",
+        "transcript",
+    )
 
     def __init__(self) -> None:
         self.plans: list[Plan] = []
@@ -48,18 +59,19 @@ class Changes:
         self.recent_gone: set[str] = set()
         self.keys: dict[str, UsedKey] = {}
         self.keys_gone: set[str] = set()
-        self.stood: set[str] = set()
+        self.ids_back: set[str] = set()
+        self.keys_back: set[str] = set()
 
     def keep_id(self, name: str, ordinal: int, verdict: Verdict) -> None:
         """A verdict is kept under this id."""
         self.recent[name] = (ordinal, verdict)
         if name in self.recent_gone:
             self.recent_gone.discard(name)
-            self.stood.add(name)
+            self.ids_back.add(name)
 
     def drop_id(self, name: str) -> None:
         """The verdict under this id is forgotten."""
-        if self.recent.pop(name, None) is None or name in self.stood:
+        if self.recent.pop(name, None) is None or name in self.ids_back:
             self.recent_gone.add(name)
 
     def keep_key(self, name: str, used: UsedKey) -> None:
@@ -67,11 +79,11 @@ class Changes:
         self.keys[name] = used
         if name in self.keys_gone:
             self.keys_gone.discard(name)
-            self.stood.add(name)
+            self.keys_back.add(name)
 
     def drop_key(self, name: str) -> None:
         """The idempotency key is forgotten."""
-        if self.keys.pop(name, None) is None or name in self.stood:
+        if self.keys.pop(name, None) is None or name in self.keys_back:
             self.keys_gone.add(name)
 
 

@@ -7,14 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from producer.log import LogRecord
+from producer.log import LogRecord, Unavailable
 from producer.memory_cache import MemoryCache
 from producer.memory_log import MemoryLog, MemoryTopic
 from projector import fold as fold_module
 from projector import partition as partition_module
 from projector.delta import Delta, changed_delta
-from projector.partition import PartitionProjection
+from projector.partition import YIELD_RECORDS, PartitionProjection
 from projector.settings import ProjectorSettings
+from projector.trouble import Moved
 from projector.worker import Worker
 from surfacelog.accept import accept
 from surfacelog.records import Record
@@ -118,6 +119,54 @@ def test_a_dead_letter_of_words_that_are_no_text_is_kept_without_them() -> None:
     fold.take(LogRecord(0, 7, b"t/s", [("\ud800", b"x")], b"y"), None)
     letter = msgspec.json.decode(fold.dead[0])
     assert (letter["offset"], letter["headers"]) == (7, [])
+
+
+async def test_a_fold_that_is_cancelled_in_its_middle_leaves_nothing_half_done() -> None:
+    log, cache = MemoryLog(MemoryTopic(partitions=1)), MemoryCache()
+    writer = LogWriter(log)
+    key = await writer.open("s")
+    worker = worker_of(log, cache)
+    await worker.once()
+    for number in range(6 * YIELD_RECORDS):
+        await writer.say(key, str(number))
+    projection = worker.projections[0]
+    records = await log.read(0, projection.place.next, 1000, 1000)
+    folding = asyncio.create_task(projection.project(records))
+    while not worker.states.turn.locked():
+        await asyncio.sleep(0)
+    # By now the first ids are forgotten, so folding them again would be noticed.
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert worker.states.turn.locked()
+    folding.cancel()
+    await asyncio.gather(folding, return_exceptions=True)
+    assert folding.cancelled()
+    await projection.project(records)
+    assert projection.place.next == len(records) + 1
+    await assert_equals_truth(cache, writer, key)
+
+
+async def test_a_run_to_the_end_goes_on_past_any_number_of_sessions_to_park() -> None:
+    log, cache = MemoryLog(MemoryTopic(partitions=1)), MemoryCache()
+    writer = LogWriter(log)
+    keys = [await writer.open(f"s{number}") for number in range(100)]
+    for key in keys:
+        await writer.produce(key, Record("commit", "id", b"{}", v=99))
+    good = await writer.open("good")
+    worker = worker_of(log, cache)
+    await worker.once()
+    assert worker.projections[0].place.next == 201
+    await assert_equals_truth(cache, writer, good)
+
+
+async def test_a_run_to_the_end_that_gets_nowhere_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def moves(self: PartitionProjection, until: int) -> int:
+        raise Moved("another worker's checkpoint")
+
+    monkeypatch.setattr(PartitionProjection, "advance", moves)
+    log, cache = MemoryLog(MemoryTopic(partitions=1)), MemoryCache()
+    with pytest.raises(Unavailable, match="another worker moves it"):
+        await worker_of(log, cache).once()
 
 
 async def test_an_error_that_nobody_foresaw_stops_one_partition_for_longer_and_longer(

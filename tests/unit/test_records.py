@@ -68,6 +68,7 @@ def test_strange_headers_never_raise(headers: list[tuple[str, bytes]]) -> None:
         [("kind", b"commit"), ("id", b"x"), ("v", b"1"), ("seq", b" 1_0")],
         [("kind", b"commit"), ("id", b"x" * 200), ("v", b"1")],
         [("kind", b"commit"), ("id", b"x"), ("v", b"1"), ("fence", b"x" * 2000)],
+        [("kind", b"commit"), ("id", b"x"), ("v", b"1"), ("fence", None)],
         [("kind", b"commit"), ("id", b"x"), ("v", b"1"), ("reply", b"x" * 2000)],
         [("kind", b"commit"), ("id", b"x"), ("v", b"1"), ("prev", b"x" * 2000)],
         [("kind", b"commit"), ("id", b"x"), ("v", b"1" + b"0" * 30)],
