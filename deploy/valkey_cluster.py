@@ -31,7 +31,8 @@ class ValkeyCluster:
     def start(cls, folder: Path, *, masters: int = 3, replicas: int = 0) -> Self:
         """Starts `masters` servers with even shares of the slots and `replicas` more for each, with no data.
 
-        Server `masters + r * masters + i` replicates master `i`. Returns when every server sees all slots served.
+        Server `masters + r * masters + i` replicates master `i`. Returns when every server sees all slots served
+        and every replica has a copy.
         """
         shutil.rmtree(folder, ignore_errors=True)
         count = masters * (1 + replicas)
@@ -44,6 +45,8 @@ class ValkeyCluster:
                     "cluster-port": str(ports[count + i]),
                     # A dead master is noticed within about this time, then replaced.
                     "cluster-node-timeout": "2000",
+                    # A first copy waits five seconds for others that could share it.
+                    "repl-diskless-sync-delay": "0",
                 }
                 cluster.servers.append(ValkeyServer.start(folder / f"server-{i}", port=ports[i], options=options))
             cluster._join(ports[:count], ports[count:])
@@ -80,6 +83,7 @@ class ValkeyCluster:
                 node = _cluster(clients[i % self.masters], "MYID")
                 _cluster(client, "REPLICATE", node)
             _await(lambda: all(_serves(client) for client in clients), "all slots")
+            _await(lambda: all(_follows(client) for client in clients[self.masters :]), "the replicas")
 
 
 def _cluster(client: redis.Redis, *words: str | int | bytes) -> bytes:
@@ -94,6 +98,11 @@ def _known(client: redis.Redis) -> int:
 
 def _serves(client: redis.Redis) -> bool:
     return b"cluster_state:ok" in _cluster(client, "INFO")
+
+
+def _follows(client: redis.Redis) -> bool:
+    status: str = client.info("replication").get("master_link_status", "")
+    return status == "up"
 
 
 def _await(done: Callable[[], bool], what: str) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from producer.endings import end_tasks
 from projector.worker import Worker
 
 __all__ = ["Keeper"]
@@ -48,8 +49,7 @@ class Keeper:
             return
         _, running = await asyncio.wait([self._task], timeout=STOP_S if self._worker is not None else 0)
         if running:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end_tasks([self._task])
 
     def _age_s(self) -> float:
         return asyncio.get_running_loop().time() - self._since

@@ -8,6 +8,7 @@ from typing import Any
 from producer.admission import FoldLag
 from producer.cache import Cache, CacheUnavailable
 from producer.deadlines import Deadlines
+from producer.endings import end_tasks
 from producer.freshness import LogEnds
 from producer.limits import AppendLimits
 from producer.log import EventLog, QuickLog, Unavailable
@@ -113,7 +114,4 @@ class Engine:
         """Ends what still runs."""
         self.deadlines.close()
         await self.verdicts.close()
-        tasks = [*self._tasks, *self._producing.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks([*self._tasks, *self._producing.values()])

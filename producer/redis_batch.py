@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 
+from producer.endings import end_tasks
 from producer.redis_packing import Exchanging
 
 __all__ = ["RedisBatch"]
@@ -151,9 +152,7 @@ class RedisBatch:
     async def close(self) -> None:
         """Gives up what is under way."""
         self._closed = True
-        for flight in self._flights:
-            flight.cancel()
-        await asyncio.gather(*self._flights, return_exceptions=True)
+        await end_tasks(self._flights)
         _refuse(self._waiting, RedisConnectionError("the client is closed"))
         self._waiting = []
         while self._idle:

@@ -225,5 +225,6 @@ async def guarded(operation: Awaitable[Answer]) -> Answer:
     """The operation's answer; every failure of the server or the way to it is CacheUnavailable."""
     try:
         return await operation
-    except (RedisError, OSError) as error:
+    except (RedisError, OSError, AttributeError) as error:
+        # The last one is how the cluster client tells of a connection that was closed while it wrote.
         raise CacheUnavailable(f"{type(error).__name__}: {error}") from error

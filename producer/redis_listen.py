@@ -15,6 +15,7 @@ from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from producer.cache import LISTENING
+from producer.endings import end_tasks
 
 __all__ = ["listen_cluster", "listen_single"]
 
@@ -82,34 +83,27 @@ async def _listen_nodes(
     nodes: Mapping[tuple[str, int], list[list[bytes]]], url: str, options: Mapping[str, Any]
 ) -> AsyncIterator[Message]:
     queue: asyncio.Queue[Message | BaseException] = asyncio.Queue()
-    standing = asyncio.Semaphore(0)
     tasks = [
-        asyncio.create_task(_feed(queue, standing, url, host, port, groups, options))
+        asyncio.create_task(_feed(queue, url, host, port, groups, options))
         for (host, port), groups in nodes.items()
     ]
+    standing = 0
     try:
-        waiting: asyncio.Future[Any] = asyncio.gather(*(standing.acquire() for _ in tasks))
-        first: asyncio.Future[Any] = asyncio.ensure_future(queue.get())
-        await asyncio.wait([waiting, first], return_when=asyncio.FIRST_COMPLETED)
-        if not waiting.done():
-            waiting.cancel()
-        else:
-            yield LISTENING
         while True:
-            message = await first
+            message = await queue.get()
             if isinstance(message, BaseException):
                 raise message
+            if message == LISTENING:
+                standing += 1
+                if standing < len(tasks):
+                    continue
             yield message
-            first = asyncio.ensure_future(queue.get())
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(tasks)
 
 
 async def _feed(
     queue: "asyncio.Queue[Message | BaseException]",
-    standing: asyncio.Semaphore,
     url: str,
     host: str,
     port: int,
@@ -121,7 +115,7 @@ async def _feed(
     pubsub: Any = client.pubsub()
     try:
         await _subscribe(pubsub, groups)
-        standing.release()
+        queue.put_nowait(LISTENING)
         while True:
             message = await _next(pubsub)
             if message is not None:

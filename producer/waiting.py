@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from producer.cache import LISTENING, Cache, CacheUnavailable
+from producer.endings import end_tasks
 from surfacelog.verdict import Verdict
 
 __all__ = ["Verdicts"]
@@ -58,8 +59,7 @@ class Verdicts:
     async def close(self) -> None:
         """Stops listening."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end_tasks([self._task])
             self._task = None
 
     async def _hear(self) -> None:

@@ -1,15 +1,18 @@
 """A cache that loses all, or its newest seconds, under load: it heals from the log, and nothing told is lost."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
 from deploy.valkey import ValkeyServer
+from deploy.valkey_cluster import ValkeyCluster
 from producer.cache import Cache, CacheUnavailable
 from producer.memory_log import MemoryLog, MemoryTopic
 from producer.producer import Producer
-from producer.redis_cache import RedisCache
+from producer.redis_cache import RedisCache, open_redis
 from projector.refold import Refold
 from projector.scan import session_records
 from projector.settings import ProjectorSettings
@@ -17,9 +20,10 @@ from projector.site import make_site
 from projector.worker import Worker
 from surfacelog.errors import LedgerError
 from surfacelog.header import Header
-from surfacelog.keys import partition_of, record_key
+from surfacelog.keys import SLOTS, partition_of, record_key, slot_of
 from tests.logwriter import user
 from tests.projection_reader import partition_keys, view_of
+from tests.servers import redis_cluster_url
 
 SESSIONS = 8
 # What a caller may be told while the cache is not what it was.
@@ -100,6 +104,57 @@ async def pause_for_a_while(server: ValkeyServer, load: Load) -> None:
     await asyncio.sleep(2.5)
     server.resume()
     await load.grows(100)
+
+
+async def fail_over(cluster: ValkeyCluster, load: Load) -> None:
+    """The master of the first partition is cut off from its replica, goes on for a while, and dies."""
+    tag = make_site(load.log, load.cache, 0, ProjectorSettings()).keys.tag
+    number = slot_of(tag) * cluster.masters // SLOTS
+    master, replica = cluster.servers[number], cluster.servers[cluster.masters + number]
+    with master.client() as client, replica.client() as other:
+        client.execute_command("ACL", "SETUSER", "default", "-psync", "-sync")
+        client.client_kill_filter(_type="replica")
+        before = other.info("replication")["master_repl_offset"]
+        await load.grows(400)
+        after = other.info("replication")
+        assert (after["master_repl_offset"], after["master_link_status"]) == (before, "down")
+        master.kill()
+        async with asyncio.timeout(30):
+            while other.info("replication")["role"] != "master":
+                await asyncio.sleep(0.1)
+
+
+async def test_a_failover_that_lost_a_suffix_heals_from_the_log(tmp_path: Path) -> None:
+    with redis_cluster_url(tmp_path / "cluster", replicas=1) as cluster:
+        cache = await open_redis(cluster.url)
+        log = MemoryLog(MemoryTopic(partitions=4))
+        worker = Worker(log, cache, ProjectorSettings(fetch_wait_ms=5, idle_ms=100))
+        projecting = asyncio.create_task(worker.run())
+        load = Load(log, cache)
+        loading = asyncio.create_task(load.run())
+        await load.grows(100)
+        await fail_over(cluster, load)
+        for told in load.acknowledged.values():
+            # Each session goes on, those of the lost master as well.
+            count = len(told)
+            async with asyncio.timeout(30):
+                while len(told) < count + 10:
+                    await asyncio.sleep(0.01)
+        load.stopping = True
+        await loading
+        async with asyncio.timeout(30):
+            while any(worker.projections[number].place.next < log.end(number) for number in range(4)):
+                await asyncio.sleep(0.01)
+        worker.stop()
+        await projecting
+        assert load.refused <= MEANWHILE, load.refused
+        assert worker.halted == set()
+        assert worker.metrics.registry.get_sample_value("surfacelog_projector_rebuilds_total"), "nothing was lost"
+        for key, told in load.acknowledged.items():
+            await check(log, cache, key, told)
+        await cache.close()
+    # What the cluster client leaves behind is told here, and not in the midst of something else.
+    gc.collect()
 
 
 @pytest.mark.parametrize("trouble", [flush_all, lose_the_newest_seconds, pause_for_a_while])
