@@ -41,7 +41,8 @@ def _is_local(name: bytes, value: bytes) -> bool:
     if name == b"host":
         return is_local_host(text)
     if name == b"origin":
-        return is_local_host(_authority(text))
+        # A name without a dot is no stranger's, but its pages are another machine's.
+        return _is_this_machine(_authority(text))
     return True
 
 
@@ -55,9 +56,16 @@ def _authority(origin: str) -> str:
 def is_local_host(authority: str) -> bool:
     """Whether `host` or `host:port` is a name that no stranger can point at this machine: an address of loopback,
     `localhost`, or a name without a dot."""
+    plain = authority[:1] not in (".", "[") and "." not in _host(authority)
+    return plain or _is_this_machine(authority)
+
+
+def _is_this_machine(authority: str) -> bool:
     if authority.startswith("["):
         return is_loopback(authority.partition("]")[0] + "]")
-    host = authority.partition(":")[0].rstrip(".").lower()
-    if authority[:1] == ".":
-        return False
-    return "." not in host or host.endswith(".localhost") or is_loopback(host)
+    host = _host(authority)
+    return is_loopback(host) or (host.endswith(".localhost") and authority[:1] != ".")
+
+
+def _host(authority: str) -> str:
+    return authority.partition(":")[0].rstrip(".").lower()

@@ -66,6 +66,12 @@ class Flight:
         """A repeat's verdict with the head that the history has for sure, not the one that is planned."""
         if not self._sent:
             return verdict
+        for commit in reversed(self._sent):
+            if commit.as_planned:
+                # Told before those that it was built on; they are in the history too.
+                return msgspec.structs.replace(
+                    verdict, next_seq=commit.planned.next_seq, chain=commit.planned.chain
+                )
         first = self._sent[0]
         return msgspec.structs.replace(verdict, next_seq=first.planned.seq, chain=first.before)
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import msgspec
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 from rich.progress import track
 
 from gateway.cli.outlet import Screen, quietly_unread
@@ -37,7 +38,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 @app.default
 def simulate_seeds(
     *,
-    seeds: Annotated[int, Parameter(help="how many runs")] = 2_000,
+    seeds: Annotated[int, Parameter(help="how many runs", validator=Number(gte=1))] = 2_000,
     first: Annotated[int, Parameter(help="the first seed; each run has the next one")] = 0,
     switch_off: Annotated[str | None, Parameter(help=f"a rule to do without: {', '.join(SWITCHES)}")] = None,
     json: Annotated[bool, Parameter(help="print one JSON object instead of text")] = False,
@@ -92,7 +93,9 @@ def _show(report: Report, failed: Outcome | None) -> None:
         f"{report.seeds} runs from seed {report.first} in {report.seconds:.1f} s "
         f"({report.simulated_seconds:.0f} simulated seconds, {report.steps} steps): {counts}"
     )
-    print("every promise was kept" if failed is None else f"surfacelog-sim --first {failed.seed} --seeds 1")
+    without = "" if report.switched_off is None else f" --switch-off {report.switched_off}"
+    again = "" if failed is None else f"surfacelog-sim --first {failed.seed} --seeds 1{without}"
+    print(again or "every promise was kept")
 
 
 def main() -> None:

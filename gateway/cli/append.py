@@ -2,9 +2,10 @@
 
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from cyclopts import Parameter
 
 from gateway.cli.input_file import read_file
 from gateway.cli.remote import Refused, Remote
@@ -51,10 +52,10 @@ def create(
 def append(
     session: str,
     type: str | None = None,
-    data: str | None = None,
+    data: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     /,
     *,
-    file: Path | None = None,
+    file: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
     surface_op: str | None = None,
     sources: list[int] | None = None,
     expected_seq: int | None = None,

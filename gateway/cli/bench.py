@@ -1,20 +1,24 @@
 """`surfacelog bench …`: figures of this release on this machine, each beside a baseline of the same run."""
 
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
-from cyclopts import App
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
 from rich.table import Table
 
 from gateway.cli.outlet import Screen
 
 __all__ = ["app"]
 
+Count = Annotated[int, Parameter(validator=Number(gte=1))]
+
 app = App(name="bench", help="Measure this release on this machine.", help_format="plaintext")
 
 
 @app.command(name="fold")
-def bench_fold(log: Path, /, *, events: int = 200_000, rounds: int = 3, json: bool = False) -> int:
+def bench_fold(log: Path, /, *, events: Count = 200_000, rounds: Count = 3, json: bool = False) -> int:
     """Measure the core on a stored log: decode and fold, load, append, memory.
 
     Parameters
@@ -36,11 +40,11 @@ def bench_fold(log: Path, /, *, events: int = 200_000, rounds: int = 3, json: bo
 @app.command(name="append")
 def bench_append(
     *,
-    sessions: int = 200,
-    commits: int = 20_000,
-    turns: int = 10_000,
-    partitions: int = 16,
-    depth: int = 8,
+    sessions: Count = 200,
+    commits: Count = 20_000,
+    turns: Count = 10_000,
+    partitions: Count = 16,
+    depth: Count = 8,
     json: bool = False,
 ) -> int:
     """Measure accepted appends on real Kafka and Redis beside the bare broker with the same bytes.
@@ -70,11 +74,11 @@ def bench_append(
 @app.command(name="rebuild")
 def bench_rebuild(
     *,
-    events: int = 1_000_000,
-    sessions: int = 2000,
-    per_commit: int = 1,
-    partitions: int = 64,
-    rate: int = 2000,
+    events: Count = 1_000_000,
+    sessions: Count = 2000,
+    per_commit: Count = 1,
+    partitions: Count = 64,
+    rate: Count = 2000,
     json: bool = False,
 ) -> int:
     """Measure the projection from Kafka into Redis beside a bare consumer, its lag, and its memory.
@@ -100,7 +104,7 @@ def bench_rebuild(
 
 
 @app.command(name="lists")
-def bench_lists(*, message_bytes: int = 400, rounds: int = 500, json: bool = False) -> int:
+def bench_lists(*, message_bytes: Count = 400, rounds: Count = 500, json: bool = False) -> int:
     """Measure a message list beside one string that messages are appended to: memory, reads, appends, replaces.
 
     Parameters

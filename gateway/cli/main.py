@@ -3,6 +3,7 @@ reads the output any more."""
 
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 
 from cyclopts import App, CycloptsError
 
@@ -32,6 +33,7 @@ app = App(
     help="A distributed session ledger for LLM agents.",
     help_format="plaintext",
     console=Screen(),
+    version=version("surfacelog"),
 )
 app.command(serve)
 app.command(project)

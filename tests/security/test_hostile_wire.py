@@ -92,6 +92,9 @@ def test_a_second_request_behind_the_first_is_answered_too(port: int) -> None:
     [
         ([b"Origin: https://page.example"], False),
         ([b"Origin: null"], False),
+        ([b"Origin: http://wiki"], False),
+        ([b"Origin: http://localhost.page.example"], False),
+        ([b"Origin: http://app.localhost:3000"], True),
         ([b"Origin: http://127.0.0.1.page.example"], False),
         ([b"Origin: http://[::1]:8750"], True),
         ([b"Origin: http://localhost:3000"], True),

@@ -16,6 +16,11 @@ def test_every_promise_is_kept(first: int):
         assert not outcome.findings, f"surfacelog-sim --first {seed} --seeds 1 shows the run"
 
 
+def test_a_repeat_is_told_a_head_that_its_own_commit_is_part_of():
+    """Its verdict came before that of the commit it was built on; found by this seed."""
+    assert not run_seed(10720).findings
+
+
 def test_one_seed_is_one_run():
     for seed in (3, 14, 159):
         first, second = run_seed(seed), run_seed(seed)

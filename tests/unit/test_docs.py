@@ -7,11 +7,22 @@ from typing import Any
 import pytest
 
 from gateway.cli.main import app
+from gateway.settings import GatewaySettings
 from gateway.status import HTTP_CODES, status_of
+from producer.limits import AppendLimits
+from producer.settings import ServerSettings
+from projector.settings import ProjectorSettings
 from surfacelog.errors import CONTRACT_CODES, PROTOCOL_CODES
 
 ROOT = Path(__file__).parents[2]
+SETTINGS = (ServerSettings, GatewaySettings, ProjectorSettings, AppendLimits)
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("kind", SETTINGS, ids=lambda kind: kind.__name__)
+def test_every_setting_is_in_the_documents(kind: type[Any]) -> None:
+    told = {name for document in DOCUMENTS for name in re.findall(r"`([A-Z][A-Z0-9_]+)`", document.read_text())}
+    assert {field.upper() for field in kind.__struct_fields__} <= told
 
 
 def missing_tests(text: str) -> list[str]:
