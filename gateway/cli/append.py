@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from gateway.cli.input_file import read_file
 from gateway.cli.remote import Refused, Remote
+from producer.ids import mint_id
 
 __all__ = ["append", "create"]
 
@@ -83,7 +84,8 @@ def append(
     expected_seq
         Append only if this is the next free seq.
     key
-        An idempotency key: sending the same again with it appends nothing.
+        An idempotency key: sending the same again with it appends nothing. By default a new one, which is told
+        when the outcome is unknown.
     create
         Make the session first if there is none.
     url
@@ -93,11 +95,18 @@ def append(
     """
     body = _events(type, data, file, surface_op, sources)
     query: dict[str, str | int] = {} if expected_seq is None else {"expectedSeq": expected_seq}
-    headers = {} if key is None else {"Idempotency-Key": key}
+    key = mint_id() if key is None else key
     with Remote(url) as remote:
         if create:
             _make(remote, session)
-        answer = remote.session("POST", session, "events", body=body, query=query, headers=headers)
+        try:
+            headers = {"Idempotency-Key": key}
+            answer = remote.session("POST", session, "events", body=body, query=query, headers=headers)
+        except Refused as refusal:
+            if refusal.code != "unknown-outcome":
+                raise
+            message = f"{refusal.message}; the same command with --key {key} appends it once"
+            raise Refused(refusal.code, message, refusal.status, refusal.detail) from None
     if json:
         print(answer.decode())
     else:

@@ -68,6 +68,8 @@ def verify(
         found = asyncio.run(_run(servers, only, lifecycle))
     except (Unavailable, CacheUnavailable) as error:
         raise ProtocolError("unavailable", str(error)) from None
+    if only is not None and not found.sessions and not found.differences:
+        raise ProtocolError("no-session", f"neither log nor cache has session {session!r} of tenant {tenant!r}")
     if json:
         print(msgspec.json.encode(found).decode())
     else:

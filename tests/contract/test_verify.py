@@ -18,6 +18,7 @@ from projector.refold import retry_session
 from projector.settings import ProjectorSettings
 from projector.site import make_site
 from projector.worker import Worker
+from surfacelog.errors import ProtocolError
 from surfacelog.keys import partition_of
 from surfacelog.session import draft
 from tests.logwriter import LogWriter
@@ -256,3 +257,14 @@ def test_operators_look_first_at_the_tenant_that_is_served_without_credentials(
     command: Callable[..., int],
 ) -> None:
     assert inspect.signature(command).parameters["tenant"].default == LOCAL_TENANT
+
+
+def test_a_session_that_nobody_has_is_no_healthy_one(
+    kafka: str, redis: str, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SURFACELOG_TOPIC", unique)
+    monkeypatch.setenv("SURFACELOG_PARTITIONS", "2")
+    assert verify(kafka=kafka, redis=redis) == 0
+    with pytest.raises(ProtocolError, match="has session 'nosuch' of tenant 'local'") as refusal:
+        verify(kafka=kafka, redis=redis, session="nosuch")
+    assert refusal.value.code == "no-session"

@@ -1,8 +1,10 @@
 """How the command line is read, without a server."""
 
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, ClassVar
 
 import pytest
 
@@ -22,6 +24,39 @@ from sim.command import app as simulation
 def test_an_event_may_come_from_standard_input(words: list[str], asked: dict[str, Any]) -> None:
     _, bound, _ = app.parse_args(["append", "demo", *words])
     assert bound.arguments == {"session": "demo", **asked}
+
+
+class Unsure(BaseHTTPRequestHandler):
+    """A server that does not know what became of an append; keeps the keys that it was sent."""
+
+    keys: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        self.keys.append(self.headers["Idempotency-Key"])
+        body = b'{"code":"unknown-outcome","message":"no verdict yet","detail":{}}'
+        self.send_response(504)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_an_append_of_unknown_outcome_tells_its_key(capsys: pytest.CaptureFixture[str]) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Unsure) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        words = ["append", "s", "x/note", "{}", "--url", f"http://127.0.0.1:{server.server_port}"]
+        for more in ([], [], ["--key", "mine"]):
+            with pytest.raises(SystemExit) as end:
+                main([*words, *more])
+            assert end.value.code == 1
+            assert f"--key {Unsure.keys[-1]} " in capsys.readouterr().err
+        server.shutdown()
+    first, second, third = Unsure.keys
+    assert first != second
+    assert third == "mine"
 
 
 @pytest.mark.parametrize(
