@@ -125,7 +125,7 @@ async def fail_over(cluster: ValkeyCluster, load: Load) -> None:
 
 
 async def go_through(log: MemoryLog, cache: Cache, trouble: Callable[[Load], Awaitable[None]]) -> float:
-    """Appends and projects while there is trouble, and checks what came of it. Returns how many rebuilds it took."""
+    """Appends and projects while there is trouble, and checks what came of it. Returns the rebuilds it took."""
     worker = Worker(log, cache, ProjectorSettings(fetch_wait_ms=5, idle_ms=100))
     projecting = asyncio.create_task(worker.run())
     load = Load(log, cache)
