@@ -118,12 +118,16 @@ class RedisCache:
         if self._batch is not None:
             return await guarded(self._batch.run(*commands))
         async with self._slots:
-            if len(commands) == 1:
-                return [await guarded(_answer(self._client.execute_command(*commands[0])))]
-            pipeline: Any = self._client.pipeline()
-            for command in commands:
-                pipeline.execute_command(*command)
-            return list(await guarded(pipeline.execute(raise_on_error=False)))
+            try:
+                if len(commands) == 1:
+                    return [await guarded(_answer(self._client.execute_command(*commands[0])))]
+                pipeline: Any = self._client.pipeline()
+                for command in commands:
+                    pipeline.execute_command(*command)
+                return list(await guarded(pipeline.execute(raise_on_error=False)))
+            except AttributeError as error:
+                # So the cluster client tells of a connection that was closed while it wrote.
+                raise CacheUnavailable(f"the connection was closed: {error}") from error
 
     def listen(self, channels: Sequence[bytes]) -> AsyncIterator[tuple[bytes, bytes]]:
         """Messages of sharded channels, each on the node that owns its slot."""
@@ -225,6 +229,5 @@ async def guarded(operation: Awaitable[Answer]) -> Answer:
     """The operation's answer; every failure of the server or the way to it is CacheUnavailable."""
     try:
         return await operation
-    except (RedisError, OSError, AttributeError) as error:
-        # The last one is how the cluster client tells of a connection that was closed while it wrote.
+    except (RedisError, OSError) as error:
         raise CacheUnavailable(f"{type(error).__name__}: {error}") from error

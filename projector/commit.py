@@ -104,7 +104,7 @@ class Call:
                 continue
             writes.append((command, key, len(own)))
             values += own
-        return writes, [value if isinstance(value, bytes) else b"%d" % value for value in values]
+        return writes, _texts(values)
 
     async def _lighten(self, cache: Cache, nonce: Callable[[], str]) -> None:
         """Stages the heaviest writes until the rest is small enough for one call."""
@@ -131,6 +131,10 @@ class Call:
                 return
 
 
+def _texts(values: Sequence[Argument]) -> list[bytes]:
+    return [value if isinstance(value, bytes) else b"%d" % value for value in values]
+
+
 def _size_bytes(values: Sequence[Argument]) -> int:
     # Lists of numbers are long and have nothing else in them.
     if not values or isinstance(values[0], int):
@@ -143,7 +147,7 @@ def _size_bytes(values: Sequence[Argument]) -> int:
 
 def _parts(command: str, values: Sequence[Argument]) -> list[bytes]:
     """The values as items of a list; a string in pieces, since it may be larger than a call."""
-    texts = [value if isinstance(value, bytes) else b"%d" % value for value in values]
+    texts = _texts(values)
     if command not in ("APPEND", "SET"):
         return texts
     return [text[at : at + PART_BYTES] for text in texts for at in range(0, len(text), PART_BYTES)]

@@ -1,7 +1,7 @@
 """One suite for every cache: the twin in memory, a Redis server, and a cluster of three masters."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -66,17 +66,6 @@ def _push(data: TwinData, keys: Sequence[bytes], args: Sequence[Argument]) -> An
 
 
 PUSH = Script("push", LUA, _push)
-
-
-@pytest.fixture(params=["memory", "redis", "cluster"])
-async def cache(request: pytest.FixtureRequest) -> AsyncIterator[Cache]:
-    if request.param == "memory":
-        yield MemoryCache()
-        return
-    url = request.getfixturevalue("redis" if request.param == "redis" else "redis_cluster")
-    client = await open_redis(url if isinstance(url, str) else url.url)
-    yield client
-    await client.close()
 
 
 def named(unique: str, name: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """The projector over a log in memory, into both caches: what is projected equals the fold, whatever was lost."""
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,7 +9,6 @@ import pytest
 from producer.cache import LISTENING, Argument, Cache, Script
 from producer.memory_cache import MemoryCache
 from producer.memory_log import MemoryLog, MemoryTopic
-from producer.redis_cache import open_redis
 from producer.state_reader import STATE_SCRIPT
 from projector.metrics import ProjectorMetrics
 from projector.partition import PartitionProjection
@@ -22,17 +21,6 @@ from surfacelog.records import KeyClaim, Record
 from surfacelog.snapshot import pieces
 from tests.logwriter import LogWriter, user
 from tests.projection_reader import assert_equals_truth, partition_keys, view_of
-
-
-@pytest.fixture(params=["memory", "redis", "cluster"])
-async def cache(request: pytest.FixtureRequest) -> AsyncIterator[Cache]:
-    if request.param == "memory":
-        yield MemoryCache()
-        return
-    url = request.getfixturevalue("redis" if request.param == "redis" else "redis_cluster")
-    client = await open_redis(url if isinstance(url, str) else url.url)
-    yield client
-    await client.close()
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """However much one step writes, no call is large, and nothing of it is seen before the last call."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -9,7 +9,6 @@ import pytest
 from producer.cache import Argument, Cache, Script
 from producer.memory_cache import MemoryCache
 from producer.memory_log import MemoryLog, MemoryTopic
-from producer.redis_cache import open_redis
 from projector.settings import ProjectorSettings
 from projector.worker import Worker
 from surfacelog.session import draft
@@ -17,17 +16,6 @@ from tests.logwriter import LogWriter, user
 from tests.projection_reader import assert_equals_truth, partition_keys, view_of
 
 EVENTS = 10_000
-
-
-@pytest.fixture(params=["memory", "redis", "cluster"])
-async def cache(request: pytest.FixtureRequest) -> AsyncIterator[Cache]:
-    if request.param == "memory":
-        yield MemoryCache()
-        return
-    url = request.getfixturevalue("redis" if request.param == "redis" else "redis_cluster")
-    client = await open_redis(url if isinstance(url, str) else url.url)
-    yield client
-    await client.close()
 
 
 @pytest.fixture
